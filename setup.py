@@ -9,10 +9,12 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
 from setuptools import Command, Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 INIT_SOURCES = sorted(str(p.relative_to(HERE)) for p in (HERE / "native/init").glob("*.c"))
@@ -33,7 +35,7 @@ class BuildInit(Command):
     """Compile ``native/init`` into ``native/lemni-init``."""
 
     description = "compile the sandbox's static init"
-    user_options: list[tuple[str, str | None, str]] = []
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = []
     editable_mode = False
 
     def initialize_options(self) -> None:
@@ -73,13 +75,21 @@ class BuildExtensions(build_ext):
     def run(self) -> None:
         super().run()
         if self.inplace:
-            command = self.get_finalized_command("build_init")
+            command = cast(BuildInit, self.get_finalized_command("build_init"))
             command.editable_mode = True
             command.run()
 
 
+class BuildPython(build_py):
+    """build_py without the recipes of the cffi doors, which are of no use once built."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        modules = super().find_package_modules(package, package_dir)  # type: ignore[no-untyped-call]
+        return [found for found in modules if not found[1].endswith("_build")]
+
+
 class Build(build):
-    sub_commands = [*build.sub_commands, ("build_init", None)]
+    sub_commands: ClassVar[list[Any]] = [*build.sub_commands, ("build_init", None)]
 
 
 def cython_extensions() -> list[Extension]:
@@ -97,11 +107,13 @@ def cython_extensions() -> list[Extension]:
         )
         for p in sources
     ]
-    return list(cythonize(extensions, build_dir="build/cython", language_level=3))
+    return list(cythonize(  # type: ignore[no-untyped-call]
+        extensions, build_dir="build/cython", language_level=3
+    ))
 
 
 setup(
     ext_modules=cython_extensions(),
     cffi_modules=[f"{p.relative_to(HERE)}:ffi" for p in sorted((HERE / "native").glob("*_build.py"))],
-    cmdclass={"build": Build, "build_ext": BuildExtensions, "build_init": BuildInit},
+    cmdclass={"build": Build, "build_py": BuildPython, "build_ext": BuildExtensions, "build_init": BuildInit},
 )

@@ -42,15 +42,15 @@ def lemni(
     timeout: float = 120,
     argv: Sequence[str] = ARGV,
 ) -> Ended:
-    """Run ``lemni ARGUMENTS`` to its end; without ``stdin`` its standard input is /dev/null. Raises TimeoutExpired."""
+    """Run ``lemni ARGUMENTS`` to its end; standard input is a pipe, empty by default. Raises TimeoutExpired."""
     done = subprocess.run(
         [*argv, *arguments],
         cwd=cwd,
         env=environment(home, env),
         timeout=timeout,
+        input=stdin or b"",
         capture_output=True,
         check=False,
-        **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),  # type: ignore[arg-type]
     )
     return Ended(done.returncode, _text(done.stdout), _text(done.stderr))
 

@@ -1,0 +1,82 @@
+# Everything that a clone needs: `make demo` shows the product, `make test` proves it. See CONTRIBUTING.md.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+# Debian's own interpreter first: other users can run it, which one below somebody's HOME does not promise.
+PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMPS := $(VENV)/.stamps
+
+NATIVE := setup.py $(wildcard native/*.pyx native/*.pxd native/*.h native/*.c native/*_build.py native/init/*)
+# Cython's and cffi's own output is not a source.
+SOURCES := $(filter-out $(patsubst %.pyx,%.c,$(wildcard native/*.pyx)) $(wildcard native/_*.c),$(NATIVE))
+CODE := supervisor agent native profiles benchmarks tests demo setup.py
+# Tests whose outcome depends on who runs them.
+AS_USER_TESTS := $(wildcard tests/kernel tests/escape tests/e2e)
+
+.PHONY: help build demo test check lint test-long bench clean
+
+help:
+	@echo "make demo       build everything, then watch lemni repair a small project"
+	echo "make test       build everything, then all tests (as root: the kernel tests again as an ordinary user)"
+	echo "make check      ruff, mypy, layers and unit tests, in under a minute"
+	echo "make test-long  the slow tests: floods, large trees, long fuzzing"
+	echo "make bench      the benchmark table"
+	echo "make build      .venv with lemni in it"
+	echo "make clean      remove what was built"
+
+build: $(STAMPS)/built
+
+$(STAMPS)/system:
+	@test -n "$(PYTHON)" || { echo "lemni needs Python 3.11 or newer: sudo apt-get install python3" >&2; exit 1; }
+	tools/packages "$(PYTHON)" build
+	test -x $(PY) || "$(PYTHON)" -m venv $(VENV)
+	mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/test-system: $(STAMPS)/system
+	@tools/packages "$(PYTHON)" test
+	touch $@
+
+# The build's own requirements first, so that the project builds against what is installed and its build is one we repeat.
+$(STAMPS)/installed: pyproject.toml $(STAMPS)/system
+	@echo "installing Python packages into $(VENV)" >&2
+	$(PY) -m pip install -q --disable-pip-version-check 'setuptools>=77' 'Cython>=3.0' 'cffi>=1.16' wheel
+	exec 9>$(STAMPS)/lock && flock 9
+	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	touch $@
+
+$(STAMPS)/built: $(SOURCES) $(STAMPS)/installed
+	@exec 9>$(STAMPS)/lock && flock 9
+	$(PY) setup.py -q build_ext --inplace
+	touch $@
+
+demo: build
+	@$(PY) -m demo
+
+test: build $(STAMPS)/test-system lint
+	@$(PY) -m pytest -m "not slow"
+	if [ "$$(id -u)" = 0 ] && [ -n "$(AS_USER_TESTS)" ]; then
+		echo "again as an ordinary user: $(AS_USER_TESTS)"
+		tools/as-user $(PY) -m pytest -p no:cacheprovider -m "not slow" $(AS_USER_TESTS)
+	fi
+
+lint: $(STAMPS)/installed
+	@$(VENV)/bin/ruff check -q .
+	$(VENV)/bin/mypy $(CODE)
+
+check: build lint
+	@$(PY) -m pytest -q -m "not slow" tests/architecture tests/unit tests/property
+
+test-long: build $(STAMPS)/test-system
+	@$(PY) -m pytest -m slow || [ $$? = 5 ]
+
+bench: build $(STAMPS)/test-system
+	@$(PY) -m benchmarks
+
+clean:
+	@rm -rf $(VENV) build dist ./*.egg-info native/*.so native/lemni-init native/_*.c
