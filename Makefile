@@ -12,9 +12,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 
-NATIVE := setup.py $(wildcard native/*.pyx native/*.pxd native/*.h native/*.c native/*_build.py native/init/*)
-# Cython's and cffi's own output is not a source.
-SOURCES := $(filter-out $(patsubst %.pyx,%.c,$(wildcard native/*.pyx)) $(wildcard native/_*.c),$(NATIVE))
+SOURCES := setup.py $(filter-out $(wildcard native/_*.c), $(wildcard \
+	native/*.pyx native/*.pxd native/*.h native/*.c native/*_build.py native/init/*))  # native/_*.c is cffi's output
 CODE := supervisor agent native profiles benchmarks tests demo setup.py
 # Tests whose outcome depends on who runs them.
 AS_USER_TESTS := $(wildcard tests/kernel tests/escape tests/e2e)
@@ -45,9 +44,9 @@ $(STAMPS)/test-system: $(STAMPS)/system
 # The build's own requirements first, so that the project builds against what is installed and its build is one we repeat.
 $(STAMPS)/installed: pyproject.toml $(STAMPS)/system
 	@echo "installing Python packages into $(VENV)" >&2
-	$(PY) -m pip install -q --disable-pip-version-check 'setuptools>=77' 'Cython>=3.0' 'cffi>=1.16' wheel
+	$(PY) -m pip install -qq --disable-pip-version-check 'setuptools>=77' 'Cython>=3.0' 'cffi>=1.16' wheel
 	exec 9>$(STAMPS)/lock && flock 9
-	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	$(PY) -m pip install -qq --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	touch $@
 
 $(STAMPS)/built: $(SOURCES) $(STAMPS)/installed

@@ -1,0 +1,17 @@
+"""Where ``lemni`` starts. ``--version`` answers at once; every other command is imported only when it is called."""
+from __future__ import annotations
+
+import sys
+
+from agent.cli.version import VERSION
+
+
+def entry() -> None:
+    """The console script. Never returns: exits with the code of the command."""
+    if sys.argv[1:] == ["--version"]:  # before click, whose import alone costs three interpreters
+        print(f"lemni {VERSION}")
+        sys.exit(0)
+    from agent.cli.problems import run
+    from agent.cli.root import lemni
+
+    sys.exit(run(lemni, sys.argv[1:]))

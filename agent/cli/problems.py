@@ -1,0 +1,90 @@
+"""Errors into words and exit codes, in one place: what failed, whose fault it is, and what to do about it.
+
+Exit codes of ``lemni``: 0 done, 1 error, 2 usage, 3 a guardrail stopped the agent, 129, 130 and 143 for SIGHUP, SIGINT and
+SIGTERM, 141 when the reader of standard output is gone. ``lemni exec`` has the command's own, or 125.
+"""
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+
+import click
+
+from agent.cli.terminal import BOLD, RED, err, paint, prepare, silence
+from agent.cli.visible import visible
+from supervisor.errors import Fault, LemniError
+
+ERROR, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+WHOSE = {
+    Fault.USER: "yours: the command line, this directory, or your own files",
+    Fault.ADMINISTRATOR: "the administrator's: policy or host configuration",
+    Fault.HOST: "this machine's: the kernel or the file system refuses or lacks something",
+    Fault.MODEL: "the model server's, or of what it sent",
+    Fault.LEMNI: "lemni's: this is a bug",
+}
+
+
+def run(command: click.Command, arguments: Sequence[str]) -> int:
+    """Run a click command to its end and return the process's exit code; every problem is already on standard error."""
+    prepare()
+    try:
+        value = command.main(list(arguments), prog_name="lemni", standalone_mode=False)
+        sys.stdout.flush()
+        return value if isinstance(value, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return BROKEN_PIPE
+    except BaseExceptionGroup as group:
+        return _first_of(group)
+    except Exception as error:
+        return _shown(error)
+
+
+def show(error: LemniError) -> None:
+    """Problem, fault and remedy on standard error. Operands may come from anywhere, so all of it is made visible."""
+    err(paint("lemni: ", RED, BOLD) + visible(str(error)))
+    err(f"  fault   {WHOSE[error.fault]} [{error.code}]")
+    if error.remedy:
+        first, *more = visible(error.remedy).splitlines() or [""]
+        err(f"  remedy  {first}")
+        for line in more:
+            err(f"          {line}")
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> int:
+    """A nursery's group is its most telling member: an interrupt, then an error raised on purpose, then anything else."""
+    leaves = list(_leaves(group))
+    for kind in (KeyboardInterrupt, SystemExit):
+        if any(isinstance(leaf, kind) for leaf in leaves):
+            return INTERRUPTED
+    return _shown(next((leaf for leaf in leaves if isinstance(leaf, LemniError)), leaves[0]))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _shown(error: BaseException) -> int:
+    if isinstance(error, BrokenPipeError):
+        silence(sys.stdout)
+        return BROKEN_PIPE
+    if not isinstance(error, LemniError):
+        err(visible("".join(traceback.format_exception(error))), end="")
+        error = LemniError(
+            "something failed that cannot fail",
+            why=f"{type(error).__name__}: {error}",
+            remedy="report it with the lines above; your repository was not changed",
+        )
+    show(error)
+    return ERROR

@@ -1,0 +1,132 @@
+"""``lemni -p``: one task from its prompt to its diff, for a person or a script (HV-10, SE-27…31)."""
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+
+import click
+import trio
+
+from agent.cli import problems, signals, stdin
+from agent.cli.events import Events
+from agent.cli.steps import Steps, milliseconds, size
+from agent.cli.terminal import BOLD, DIM, GREEN, RED, err, one_screen, out, paint
+from agent.cli.visible import visible
+from agent.wiring import Control, PromptRequest, Report, run_prompt
+from supervisor.errors import LemniError
+from supervisor.session.request import Closing, Outcome, SessionRequest
+
+OUTCOMES = {
+    signal.SIGINT: Outcome.INTERRUPTED,
+    signal.SIGTERM: Outcome.TERMINATED,
+    signal.SIGHUP: Outcome.HANGUP,
+}
+
+
+@dataclass(slots=True)
+class Ended:
+    """What a run came to: a report, or the error that kept it from starting."""
+
+    report: Report | None = None
+    error: LemniError | None = None
+    signals: list[signal.Signals] = field(default_factory=list)
+
+
+def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
+    """Run the task and return the exit code."""
+    piped = stdin.read()
+    if not prompt.strip() and piped is None:
+        raise click.UsageError("the prompt is empty")
+    watcher = Events() if as_json else Steps()
+    if piped is not None and piped.notice:
+        watcher.notice("stdin", piped.notice)
+    request = PromptRequest(
+        prompt=prompt,
+        session=SessionRequest(directory=os.getcwdb(), surface="print", interactive=False, mode=mode),
+        model=model,
+        data=piped.data if piped else None,
+    )
+    ended = trio.run(_run, request, watcher)
+    watcher.close()
+    if ended.report is None:
+        assert ended.error is not None
+        return _not_started(ended, watcher)
+    if isinstance(watcher, Events):
+        watcher.ended(ended.report)
+    else:
+        _show(ended.report, watcher)
+    return ended.report.exit
+
+
+async def _run(request: PromptRequest, watcher: Steps | Events) -> Ended:
+    ended, control = Ended(), Control()
+
+    def on_signal(number: signal.Signals) -> None:
+        ended.signals.append(number)
+        control.end(OUTCOMES[number])
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(signals.watch, on_signal)
+        nursery.start_soon(_tick, watcher)
+        try:
+            ended.report = await run_prompt(request, watcher, control=control)
+        except LemniError as error:
+            ended.error = error
+        nursery.cancel_scope.cancel()
+    return ended
+
+
+async def _tick(watcher: Steps | Events) -> None:
+    while True:
+        await trio.sleep(1)
+        watcher.tick()
+
+
+def _not_started(ended: Ended, watcher: Steps | Events) -> int:
+    assert ended.error is not None
+    code = signals.EXITS[ended.signals[0]] if ended.signals else problems.ERROR
+    problems.show(ended.error)
+    if isinstance(watcher, Events):
+        watcher.refused(ended.error, code)
+    return code
+
+
+def _show(report: Report, watcher: Steps) -> None:
+    """The answer on standard output, unless it stands on the same screen already; how it ended on standard error."""
+    if report.answer and not (one_screen() and watcher.streamed):
+        out(visible(report.answer))
+    if report.error is not None:
+        problems.show(report.error)
+    closing = report.closing
+    if closing.stop is not None:
+        err(paint("stopped: ", RED, BOLD) + visible(closing.stop.text, lines=False) + " The task is not finished.")
+    if report.refusals:
+        err(paint(f"{len(report.refusals)} calls were refused", RED) + ", see above")
+    for notice in closing.notices:
+        watcher.notice("session", notice)
+    summary(closing)
+
+
+def summary(closing: Closing) -> None:
+    """What a session changed and what it cost, and the two commands that go on from there."""
+    if closing.changes is None:
+        err(paint("changes  ", DIM) + "none kept")
+    elif closing.files == 0:
+        err(paint("changes  ", DIM) + "none")
+    else:
+        err(
+            paint("changes  ", DIM) + paint(f"{closing.files} files, +{closing.added} −{closing.removed}", BOLD)
+            + f"   lemni diff {closing.session}   lemni apply {closing.session}"
+        )
+    err(
+        paint("session  ", DIM) + closing.session
+        + paint(
+            f"   {closing.actions} actions, {closing.commands} commands · sandbox opened in {milliseconds(closing.opened_us)}"
+            f" · CPU {milliseconds(closing.cpu_us)} · peak memory {size(closing.memory_peak)}"
+            f" · {closing.processes_peak} processes",
+            DIM,
+        )
+    )
+    if closing.exit == 0:
+        err(paint("done", GREEN))

@@ -1,0 +1,284 @@
+"""The steps of a session on standard error, as they happen, for a person.
+
+Everything that comes from the model, a file or a command passes ``visible`` first. Long outputs are shown by their first
+lines and their last few, with the number of those between; the model's own view is cut elsewhere, by other rules.
+"""
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import time
+from collections import deque
+
+from agent.cli.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Status, err, paint
+from agent.cli.visible import deceptive, visible
+from agent.loop import SilentWatcher
+from supervisor.types import (
+    Action,
+    BashCall,
+    CallState,
+    EditCall,
+    Execution,
+    Layer,
+    ListCall,
+    Proposal,
+    ReadCall,
+    Result,
+    SearchCall,
+    WriteCall,
+)
+
+HEAD_LINES, TAIL_LINES = 24, 4  # of one command's output or one edit; a whole screen is 24 lines at least
+QUIET_SECONDS = 1.0  # after this long without news, the status line says what is waited for
+_HALF_A_MARK = re.compile(r"<(U|0)?\Z")  # the start of what ``visible`` would mark, at the end of a fragment
+
+
+class Steps(SilentWatcher):
+    """Prints. One object a session; ``tick`` is called about once a second for the status line."""
+
+    def __init__(self) -> None:
+        self._status = Status()
+        self._since = time.monotonic()
+        self._waiting = ""
+        self._words = Words()
+        self._outputs: dict[str, Output] = {}
+        self._arguments: dict[str, tuple[str, str, int]] = {}  # call: tool, start of its text, characters so far
+
+    def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None:
+        on = ", ".join(layer.name for layer in layers if layer.on)
+        off = ", ".join(layer.name for layer in layers if not layer.on)
+        err(paint("session ", DIM) + session + paint(f"  sandbox opened in {milliseconds(opened_us)}", DIM))
+        err(paint(f"  layers {on}" + (f"; off: {off}" if off else ""), DIM))
+
+    def notice(self, code: str, text: str) -> None:
+        self._line(paint("! ", YELLOW) + visible(text, lines=False) + paint(f" [{code}]", DIM))
+
+    def turn(self, number: int, summary: bool) -> None:
+        self._words = Words()
+        self._arguments.clear()
+        self._wait("waiting for the model's summary" if summary else "waiting for the model")
+
+    def text(self, fragment: str) -> None:
+        self._status.clear()
+        self._since = time.monotonic()
+        self._words.write(fragment)
+
+    def reasoning(self, fragment: str) -> None:
+        self._wait("the model is thinking", keep=True)
+
+    def arguments(self, call_id: str, tool: str, fragment: str) -> None:
+        """Fragments of a call that is not complete: the start of its text and its size, on the status line."""
+        self._words.end()
+        known, start, size = self._arguments.get(call_id, (tool, "", 0))
+        start = start if len(start) > 200 else start + fragment
+        self._arguments[call_id] = (known or tool, start, size + len(fragment))
+        tool, start, size = self._arguments[call_id]
+        self._status.show(f"… {visible(tool, lines=False)} {size} characters: {visible(start, lines=False)}")
+
+    def proposed(self, proposal: Proposal) -> None:
+        self._words.end()
+        if proposal.action is None:
+            fault = proposal.fault.value if proposal.fault else "refused"
+            self._line(paint("✗ ", RED, BOLD) + visible(proposal.tool, lines=False) + f": {fault}")
+            self._block(visible(proposal.fault_text))
+            return
+        head, body = described(proposal.action)
+        self._line(paint("▸ ", CYAN, BOLD) + paint(proposal.tool, BOLD) + (" " + head if head else ""))
+        for line in shortened(body):
+            err("  " + line)
+        if deceptive(proposal.raw_arguments):
+            self._line(paint("! characters that a terminal does not show are written <U+…>", YELLOW))
+
+    def state(self, call_id: str, tool: str, state: CallState) -> None:
+        if state is CallState.CALLING:
+            self._wait(f"{visible(tool, lines=False)} runs")
+
+    def output(self, call_id: str, stream: int, data: bytes) -> None:
+        self._status.clear()
+        self._since = time.monotonic()
+        self._outputs.setdefault(call_id, Output()).write(stream, data)
+
+    def result(self, proposal: Proposal, result: Result) -> None:
+        self._status.clear()
+        self._waiting = ""
+        if (output := self._outputs.pop(result.call_id, None)) is not None:
+            output.end()
+        if result.execution is not None:
+            err("  " + paint("└ ", DIM) + ended(result.execution))
+        if result.state is CallState.DONE:
+            if result.execution is None:
+                err("  " + paint("└ ", DIM) + paint(_size_of(result.text), DIM))
+            return
+        reason = result.reason.value if result.reason else result.state.value
+        if result.execution is None or result.state is CallState.CANCELED:
+            first = result.text.strip().partition("\n")[0]
+            word = "refused" if result.state is CallState.CANCELED else "failed"
+            err("  " + paint("└ ", DIM) + paint(f"{word} [{reason}] ", RED) + visible(first, lines=False))
+
+    def tick(self) -> None:
+        """Say what is waited for, once it takes long enough to wonder."""
+        quiet = time.monotonic() - self._since
+        if self._waiting and quiet >= QUIET_SECONDS:
+            self._status.show(f"… {self._waiting}, {int(quiet)} s")
+
+    def close(self) -> None:
+        """End what is open on the screen."""
+        self._words.end()
+        self._status.clear()
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the text of the last turn is on the screen already."""
+        return self._words.any
+
+    def _wait(self, what: str, *, keep: bool = False) -> None:
+        if not keep or what != self._waiting:
+            self._since = time.monotonic()
+        self._waiting = what
+
+    def _line(self, text: str) -> None:
+        self._words.end()
+        self._status.clear()
+        err(text)
+
+    def _block(self, text: str) -> None:
+        for line in text.splitlines():
+            err("  " + paint("│ ", DIM) + line)
+
+
+class Words:
+    """The assistant's words, as they come; a mark that is cut between two fragments is still a mark."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._open = False
+        self.any = False
+
+    def write(self, fragment: str) -> None:
+        text = self._held + fragment
+        cut = _HALF_A_MARK.search(text)
+        self._held = text[cut.start():] if cut else ""
+        text = text[: cut.start()] if cut else text
+        if text:
+            self.any = True
+            err(visible(text), end="")
+            self._open = not text.endswith("\n")
+
+    def end(self) -> None:
+        """Put the cursor at the start of a line."""
+        if self._held:
+            err(visible(self._held), end="")
+            self._held, self._open = "", True
+        if self._open:
+            err()
+            self._open = False
+
+
+class Output:
+    """One command's output: the first lines as they come, the last ones at its end, both streams apart by their edge."""
+
+    def __init__(self) -> None:
+        self._decoders = {s: codecs.getincrementaldecoder("utf-8")("surrogateescape") for s in (1, 2)}
+        self._partial = {1: "", 2: ""}
+        self._shown = 0
+        self._hidden = 0
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+
+    def write(self, stream: int, data: bytes) -> None:
+        *complete, rest = (self._partial[stream] + self._decoders[stream].decode(data)).split("\n")
+        for line in complete:
+            self._add(stream, line)
+        while len(rest) > 4096:  # a line without end must not be held
+            self._add(stream, rest[:4096])
+            rest = rest[4096:]
+        self._partial[stream] = rest
+
+    def end(self) -> None:
+        for stream in (1, 2):
+            rest = self._partial[stream] + self._decoders[stream].decode(b"", final=True)
+            if rest:
+                self._add(stream, rest)
+        if (left := self._hidden - len(self._tail)) > 0:
+            err("  " + paint(f"│ … {left} more lines", DIM))
+        for line in self._tail:
+            err(line)
+
+    def _add(self, stream: int, line: str) -> None:
+        edge = paint("│ ", DIM) if stream == 1 else paint("┃ ", RED)
+        shown = "  " + edge + visible(line, lines=False)
+        if self._shown < HEAD_LINES:
+            self._shown += 1
+            err(shown)
+        else:
+            self._hidden += 1
+            self._tail.append(shown)
+
+
+def described(action: Action) -> tuple[str, list[str]]:
+    """A call in words: the rest of its headline, and the lines below it, in full and visible."""
+    match action:
+        case ReadCall(path, offset, limit):
+            return visible(path, lines=False) + (f" from line {offset}" if offset > 1 else ""), []
+        case ListCall(path):
+            return visible(path, lines=False), []
+        case SearchCall(pattern, path, glob):
+            names = f" in names like {visible(glob, lines=False)}" if glob else ""
+            return f"{visible(json.dumps(pattern, ensure_ascii=False), lines=False)} in {visible(path, lines=False)}{names}", []
+        case WriteCall(path, content):
+            return visible(path, lines=False), [paint("+ " + line, GREEN) for line in _lines(content)]
+        case EditCall(path, old, new, everywhere):
+            removed = [paint("- " + line, RED) for line in _lines(old)]
+            added = [paint("+ " + line, GREEN) for line in _lines(new)]
+            return visible(path, lines=False) + (" everywhere" if everywhere else ""), removed + added
+        case BashCall(command, _):
+            first, *more = visible(command).split("\n")
+            return first, more
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """The lines, or their first and last ones with the number of those between."""
+    if len(lines) <= HEAD_LINES + TAIL_LINES:
+        return lines
+    left = len(lines) - HEAD_LINES - TAIL_LINES
+    return [*lines[:HEAD_LINES], paint(f"… {left} more lines", DIM), *lines[-TAIL_LINES:]]
+
+
+def ended(execution: Execution) -> str:
+    """How a command ended, what it cost, and what was not kept."""
+    if execution.timed_out:
+        how = paint("timed out", RED)
+    elif execution.signal is not None:
+        how = paint(f"signal {execution.signal}", RED)
+    else:
+        how = paint(f"exit {execution.code}", GREEN if execution.code == 0 else RED)
+    dropped = execution.dropped_stdout + execution.dropped_stderr
+    return how + paint(
+        f" · {milliseconds(execution.duration_us)} · CPU {milliseconds(execution.cpu_us)}"
+        f" · {size(execution.max_rss)}" + (f" · {size(dropped)} of output dropped" if dropped else ""),
+        DIM,
+    )
+
+
+def milliseconds(microseconds: int) -> str:
+    """``3.1 ms``, ``2.45 s``."""
+    return f"{microseconds / 1000:.1f} ms" if microseconds < 1_000_000 else f"{microseconds / 1_000_000:.2f} s"
+
+
+def size(count: int) -> str:
+    """A number of bytes for reading: ``512 B``, ``3.4 MiB``."""
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def _lines(text: str) -> list[str]:
+    return visible(text).removesuffix("\n").split("\n")
+
+
+def _size_of(text: str) -> str:
+    lines = text.count("\n") + (not text.endswith("\n") if text else 0)
+    return "1 line" if lines == 1 else f"{lines} lines"

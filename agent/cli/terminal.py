@@ -1,0 +1,91 @@
+"""Where the command line meets the screen: streams that never raise a stack of tracebacks, colour, and one status line.
+
+Answers and data go to standard output; steps, notices and problems to standard error. Nothing else writes to either.
+"""
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, Any
+
+DIM, BOLD, RED, GREEN, YELLOW, CYAN = "2", "1", "31", "32", "33", "36"
+
+
+def prepare() -> None:
+    """Make the standard streams safe to write whatever the caller did to them (closed descriptors, an odd encoding)."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # started with the descriptor closed: no writer may hit a file that reuses its number
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - lives as long as the process
+        else:
+            stream.reconfigure(errors="backslashreplace")
+
+
+def out(text: str = "", end: str = "\n") -> None:
+    """Write to standard output. BrokenPipeError when the reader is gone: ``problems.run`` ends quietly on it."""
+    print(text, end=end, flush=True)
+
+
+def err(text: str = "", end: str = "\n") -> None:
+    """Write to standard error; a reader that is gone is no reason to end a session."""
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        silence(sys.stderr)
+
+
+def silence(stream: IO[str]) -> None:
+    """Let a stream whose reader is gone swallow the rest, so that flushing at exit does not complain."""
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def is_terminal(stream: IO[Any]) -> bool:
+    return stream.isatty()
+
+
+def one_screen() -> bool:
+    """Whether both streams end on the same terminal, so that what one showed the person has seen."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return False
+    return os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev
+
+
+def coloured(stream: IO[Any]) -> bool:
+    """Colour only on a terminal that has it, and never against NO_COLOR (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def paint(text: str, *codes: str, stream: IO[Any] | None = None) -> str:
+    """The text in these SGR codes where ``stream`` (standard error) shows colour. Escape untrusted text before."""
+    if not text or not coloured(sys.stderr if stream is None else stream):
+        return text
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
+
+
+class Status:
+    """One line at the bottom of the screen that is rewritten in place; on anything but a terminal it does not exist."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Replace the line; the text is cut to the screen's width and must already be visible."""
+        if self._on:
+            width = _columns()
+            err("\r\x1b[K" + paint(text if len(text) < width else text[: width - 2] + "…", DIM), end="")
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            err("\r\x1b[K", end="")
+            self._shown = False
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
