@@ -1,0 +1,135 @@
+"""The group of a sandbox on cgroup v1: one directory in each of the hierarchies memory, pids, cpu and cpuacct.
+
+Init joins by writing "0" to ``tasks``: for a single-threaded process that costs 40 µs, where ``cgroup.procs`` waits for an
+RCU grace period of 7–10 ms. Swap counts as memory where the kernel accounts for it.
+"""
+from __future__ import annotations
+
+import os
+
+from supervisor.sandbox.cgroup import NEEDED, WANTED, CgroupHost, Mounted, Sample, _clear
+from supervisor.sandbox.spec import Limits
+
+PERIOD_US = 100_000  # cpu.cfs_period_us: the kernel's default
+
+
+def settings(limits: Limits) -> dict[str, tuple[tuple[str, str, bool], ...]]:
+    """controller → (file, value, required) in the order in which they have to be written."""
+    return {
+        "memory": (
+            ("memory.limit_in_bytes", str(limits.memory), True),
+            ("memory.memsw.limit_in_bytes", str(limits.memory), False),  # absent where swap is not accounted
+        ),
+        # Init and one shim a command are ours; the cap is for the commands' processes.
+        "pids": (("pids.max", str(limits.processes + 2), True),),
+        "cpu": (("cpu.cfs_quota_us", str(max(1000, round(limits.cpus * PERIOD_US))), True),),
+        "cpuacct": (),
+    }
+
+
+def find(mounted: Mounted) -> CgroupHost:
+    """Every wanted controller whose own group we may make directories in."""
+    bases = [(c, mounted.v1[c]) for c in WANTED if c in mounted.v1 and os.access(mounted.v1[c], os.W_OK)]
+    missing = [c for c in NEEDED if c not in dict(bases)]
+    if missing:
+        have = [c for c in missing if c in mounted.v1]
+        why = "v1: " + (f"{', '.join(have)} not writable" if have else f"no {', '.join(missing)} controller")
+        return CgroupHost(0, why=why)
+    return CgroupHost(1, tuple(bases))
+
+
+class GroupV1:
+    """One sandbox's directories. Made in the constructor, or nothing is left of them."""
+
+    clone = -1
+
+    def __init__(self, host: CgroupHost, name: str, limits: Limits) -> None:
+        self._paths = {controller: f"{base}/{name}" for controller, base in host.bases}
+        self._directories = tuple(dict.fromkeys(self._paths.values()))  # cpu and cpuacct are often one hierarchy
+        self._values: dict[str, int] = {}  # file → descriptor, opened when first read
+        self.join: tuple[int, ...] = ()
+        made: list[int] = []
+        try:
+            for path in self._directories:
+                try:
+                    os.mkdir(path, 0o755)
+                except FileExistsError:
+                    _clear(path)  # ours by name: a crash left it
+                    os.mkdir(path, 0o755)
+            for controller, values in settings(limits).items():
+                if controller in self._paths:
+                    for file, value, required in values:
+                        _write(f"{self._paths[controller]}/{file}", value, required)
+            for path in self._directories:
+                made.append(os.open(f"{path}/tasks", os.O_WRONLY | os.O_CLOEXEC))
+        except BaseException:
+            for fd in made:
+                os.close(fd)
+            self.remove()
+            raise
+        self.join = tuple(made)
+
+    def launched(self, pid: int) -> None:
+        for fd in self.join:
+            os.close(fd)
+        self.join = ()
+
+    def sample(self) -> Sample:
+        return Sample(
+            cpu_us=self._number("cpuacct", "cpuacct.usage") // 1000,
+            memory=self._number("memory", "memory.usage_in_bytes"),
+            memory_peak=self._number("memory", "memory.max_usage_in_bytes"),
+            processes=self._number("pids", "pids.current"),
+            processes_peak=self._number("pids", "pids.peak"),
+            oom_kills=self._word("memory", "memory.oom_control", b"oom_kill"),
+            forks_refused=self._word("pids", "pids.events", b"max"),
+        )
+
+    def remove(self) -> bool:
+        self.launched(0)
+        for fd in self._values.values():
+            if fd >= 0:
+                os.close(fd)
+        self._values.clear()
+        for path in self._directories:
+            try:
+                os.rmdir(path)
+            except FileNotFoundError:
+                continue
+            except OSError:  # EBUSY: a dead process has not left yet
+                return False
+        return True
+
+    def _read(self, controller: str, file: str) -> bytes:
+        fd = self._values.get(file)
+        if fd is None:
+            path = self._paths.get(controller)
+            try:
+                fd = os.open(f"{path}/{file}", os.O_RDONLY | os.O_CLOEXEC) if path else -1
+            except FileNotFoundError:  # a file of a newer kernel
+                fd = -1
+            self._values[file] = fd
+        return os.pread(fd, 4096, 0) if fd >= 0 else b""
+
+    def _number(self, controller: str, file: str) -> int:
+        return int(self._read(controller, file) or b"0")
+
+    def _word(self, controller: str, file: str, key: bytes) -> int:
+        for line in self._read(controller, file).splitlines():
+            name, _, value = line.partition(b" ")
+            if name == key:
+                return int(value)
+        return 0
+
+
+def _write(path: str, value: str, required: bool) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if required:
+            raise
+        return
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)

@@ -1,0 +1,167 @@
+"""The group of a sandbox on cgroup v2: one directory, which init is cloned into (CLONE_INTO_CGROUP).
+
+Where it may be made: root makes it below the root of the mounted hierarchy; an ordinary user needs a subtree that was
+delegated to it, which systemd does for everything below ``user@UID.service``. A group that holds processes cannot hand
+controllers to children, so the place is the nearest ancestor of our own group that we may write, whose controllers can be
+switched on, and that is empty or the root.
+
+``memory.oom.group`` makes the kernel kill the whole sandbox when it runs out of memory, init included; no swap.
+"""
+from __future__ import annotations
+
+import os
+
+from supervisor.sandbox.cgroup import NEEDED, CgroupHost, Mounted, Sample, _clear
+from supervisor.sandbox.spec import Limits
+
+PERIOD_US = 100_000
+CONTROLLERS = ("memory", "pids", "cpu")
+
+
+def settings(limits: Limits) -> tuple[tuple[str, str, bool], ...]:
+    """(file, value, required) in the order in which they have to be written."""
+    return (
+        ("memory.max", str(limits.memory), True),
+        ("memory.swap.max", "0", False),  # absent where swap is not accounted
+        ("memory.oom.group", "1", False),
+        ("pids.max", str(limits.processes + 2), True),  # init and its shim beside the commands' processes
+        ("cpu.max", f"{max(1000, round(limits.cpus * PERIOD_US))} {PERIOD_US}", False),
+    )
+
+
+def find(mounted: Mounted) -> CgroupHost:
+    """The nearest place for children with memory and pids. Switches those controllers on there when they are off."""
+    if mounted.v2 is None:
+        return CgroupHost(0, why="v2: not mounted")
+    top = mounted.v2_root.rstrip("/")
+    available = _words(f"{top}/cgroup.controllers")
+    lacking = [c for c in NEEDED if c not in available]
+    if lacking:
+        return CgroupHost(0, why=f"v2: no {', '.join(lacking)} controller")
+    place = mounted.v2.rstrip("/") or top
+    while place.startswith(top):
+        on = _switch_on(place) if os.access(place, os.W_OK) and os.access(f"{place}/cgroup.procs", os.W_OK) else ()
+        if all(c in on for c in NEEDED):
+            return CgroupHost(2, tuple((c, place) for c in CONTROLLERS if c in on))
+        if place == top:
+            break
+        place = os.path.dirname(place)
+    return CgroupHost(0, why="v2: no subtree is delegated to this user")
+
+
+def _switch_on(place: str) -> tuple[str, ...]:
+    """Hand the controllers to the children of ``place``; those that are on afterwards."""
+    wanted = [c for c in CONTROLLERS if c in _words(f"{place}/cgroup.controllers")]
+    on = _words(f"{place}/cgroup.subtree_control")
+    for controller in wanted:
+        if controller not in on:
+            try:
+                _write(f"{place}/cgroup.subtree_control", f"+{controller}")
+            except OSError:  # EBUSY: it holds processes; EACCES: not ours
+                continue
+    return _words(f"{place}/cgroup.subtree_control")
+
+
+class GroupV2:
+    """One sandbox's directory. Made in the constructor, or nothing is left of it."""
+
+    join: tuple[int, ...] = ()
+
+    def __init__(self, host: CgroupHost, name: str, limits: Limits) -> None:
+        base = host.base("memory")
+        assert base is not None
+        self._path = f"{base}/{name}"
+        self.clone = -1
+        self._values: dict[str, int] = {}
+        controllers = {c for c, _ in host.bases}
+        try:
+            os.mkdir(self._path, 0o755)
+        except FileExistsError:
+            _clear(self._path)  # ours by name: a crash left it
+            os.mkdir(self._path, 0o755)
+        try:
+            for file, value, required in settings(limits):
+                if file.partition(".")[0] in controllers:
+                    try:
+                        _write(f"{self._path}/{file}", value)
+                    except FileNotFoundError:
+                        if required:
+                            raise
+            self.clone = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except BaseException:
+            self.remove()
+            raise
+
+    def launched(self, pid: int) -> None:
+        if self.clone >= 0:
+            os.close(self.clone)
+            self.clone = -1
+
+    def sample(self) -> Sample:
+        memory, processes = self._number("memory.current"), self._number("pids.current")
+        return Sample(
+            cpu_us=self._word("cpu.stat", b"usage_usec"),
+            memory=memory,
+            memory_peak=self._number("memory.peak") or memory,
+            processes=processes,
+            processes_peak=self._number("pids.peak") or processes,
+            oom_kills=self._word("memory.events", b"oom_kill"),
+            forks_refused=self._word("pids.events", b"max"),
+        )
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the group at once (Linux 5.14)."""
+        try:
+            _write(f"{self._path}/cgroup.kill", "1")
+        except OSError:
+            _clear(self._path)
+
+    def remove(self) -> bool:
+        self.launched(0)
+        for fd in self._values.values():
+            if fd >= 0:
+                os.close(fd)
+        self._values.clear()
+        try:
+            os.rmdir(self._path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _read(self, file: str) -> bytes:
+        fd = self._values.get(file)
+        if fd is None:
+            try:
+                fd = os.open(f"{self._path}/{file}", os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # a file of a newer kernel
+                fd = -1
+            self._values[file] = fd
+        return os.pread(fd, 4096, 0) if fd >= 0 else b""
+
+    def _number(self, file: str) -> int:
+        return int(self._read(file) or b"0")
+
+    def _word(self, file: str, key: bytes) -> int:
+        for line in self._read(file).splitlines():
+            name, _, value = line.partition(b" ")
+            if name == key:
+                return int(value)
+        return 0
+
+
+def _words(path: str) -> tuple[str, ...]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return tuple(file.read().split())
+    except OSError:
+        return ()
+
+
+def _write(path: str, value: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
