@@ -1,0 +1,1 @@
+"""Decisions: what may run, what asks, what stops a session. Pure: no clock, no file, no socket."""
