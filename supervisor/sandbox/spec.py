@@ -63,7 +63,8 @@ class SandboxSpec:
 class Command:
     """One command: ``argv[0]`` is an absolute path inside; ``cwd`` is relative to the working copy's root.
 
-    ``timeout`` in seconds; ``keep`` is the number of bytes kept of each stream (CB-03).
+    ``timeout`` in seconds, ``math.inf`` for none of its own; ``keep`` is the number of bytes kept of each stream (CB-03).
+    ``relay``: every byte goes to the caller's ``on_output`` as it comes and none is kept (``lemni exec``).
     """
 
     argv: tuple[bytes, ...]
@@ -71,3 +72,4 @@ class Command:
     environment: tuple[tuple[bytes, bytes], ...] = field(default=())  # added to the sandbox's
     timeout: float = 600.0
     keep: int = 10 << 20
+    relay: bool = False
