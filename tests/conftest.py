@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support import needs
 
 KEPT = {needs.MUST_RUN}

@@ -42,7 +42,7 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
         silence(sys.stdout)
         return BROKEN_PIPE
     except BaseExceptionGroup as group:
-        return _first_of(group)
+        return show_group(group)
     except Exception as error:
         return _shown(error)
 
@@ -58,8 +58,11 @@ def show(error: LemniError) -> None:
             err(f"          {line}")
 
 
-def _first_of(group: BaseExceptionGroup[BaseException]) -> int:
-    """A nursery's group is its most telling member: an interrupt, then an error raised on purpose, then anything else."""
+def show_group(group: BaseExceptionGroup[BaseException]) -> int:
+    """A nursery's group is its most telling member: an interrupt, then an error raised on purpose, then anything else.
+
+    Returns its exit code.
+    """
     leaves = list(_leaves(group))
     for kind in (KeyboardInterrupt, SystemExit):
         if any(isinstance(leaf, kind) for leaf in leaves):

@@ -10,12 +10,13 @@ import trio
 
 from agent.cli import problems, signals, stdin
 from agent.cli.events import Events
-from agent.cli.steps import Steps, milliseconds, size
-from agent.cli.terminal import BOLD, DIM, GREEN, RED, err, one_screen, out, paint
+from agent.cli.steps import Steps
+from agent.cli.summary import summary
+from agent.cli.terminal import BOLD, RED, err, one_screen, out, paint
 from agent.cli.visible import visible
 from agent.wiring import Control, PromptRequest, Report, run_prompt
 from supervisor.errors import LemniError
-from supervisor.session.request import Closing, Outcome, SessionRequest
+from supervisor.session.request import Outcome, SessionRequest
 
 OUTCOMES = {
     signal.SIGINT: Outcome.INTERRUPTED,
@@ -106,27 +107,3 @@ def _show(report: Report, watcher: Steps) -> None:
     for notice in closing.notices:
         watcher.notice("session", notice)
     summary(closing)
-
-
-def summary(closing: Closing) -> None:
-    """What a session changed and what it cost, and the two commands that go on from there."""
-    if closing.changes is None:
-        err(paint("changes  ", DIM) + "none kept")
-    elif closing.files == 0:
-        err(paint("changes  ", DIM) + "none")
-    else:
-        err(
-            paint("changes  ", DIM) + paint(f"{closing.files} files, +{closing.added} −{closing.removed}", BOLD)
-            + f"   lemni diff {closing.session}   lemni apply {closing.session}"
-        )
-    err(
-        paint("session  ", DIM) + closing.session
-        + paint(
-            f"   {closing.actions} actions, {closing.commands} commands · sandbox opened in {milliseconds(closing.opened_us)}"
-            f" · CPU {milliseconds(closing.cpu_us)} · peak memory {size(closing.memory_peak)}"
-            f" · {closing.processes_peak} processes",
-            DIM,
-        )
-    )
-    if closing.exit == 0:
-        err(paint("done", GREEN))

@@ -11,6 +11,7 @@ import re
 import time
 from collections import deque
 
+from agent.cli.summary import milliseconds, size
 from agent.cli.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Status, err, paint
 from agent.cli.visible import deceptive, visible
 from agent.loop import SilentWatcher
@@ -218,7 +219,7 @@ class Output:
 def described(action: Action) -> tuple[str, list[str]]:
     """A call in words: the rest of its headline, and the lines below it, in full and visible."""
     match action:
-        case ReadCall(path, offset, limit):
+        case ReadCall(path, offset):
             return visible(path, lines=False) + (f" from line {offset}" if offset > 1 else ""), []
         case ListCall(path):
             return visible(path, lines=False), []
@@ -258,21 +259,6 @@ def ended(execution: Execution) -> str:
         f" · {size(execution.max_rss)}" + (f" · {size(dropped)} of output dropped" if dropped else ""),
         DIM,
     )
-
-
-def milliseconds(microseconds: int) -> str:
-    """``3.1 ms``, ``2.45 s``."""
-    return f"{microseconds / 1000:.1f} ms" if microseconds < 1_000_000 else f"{microseconds / 1_000_000:.2f} s"
-
-
-def size(count: int) -> str:
-    """A number of bytes for reading: ``512 B``, ``3.4 MiB``."""
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def _lines(text: str) -> list[str]:

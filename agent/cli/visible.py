@@ -23,7 +23,7 @@ def visible(text: str | bytes, *, lines: bool = True) -> str:
         text = text.decode("utf-8", "surrogateescape")
     text = _LOOKS_LIKE_A_MARK.sub("<U+003C>", text)
     kept = "\n\t" if lines else ""
-    if _PLAIN.fullmatch(text) and (lines or "\n" not in text and "\t" not in text):
+    if _PLAIN.fullmatch(text) and (lines or ("\n" not in text and "\t" not in text)):
         return text
     return "".join(char if char in kept or not _harmful(char) else _mark(char) for char in text)
 

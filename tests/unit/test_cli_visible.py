@@ -4,9 +4,10 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from agent.cli.visible import deceptive, visible
 from hypothesis import given
 from hypothesis import strategies as st
+
+from agent.cli.visible import deceptive, visible
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""``lemni apply``: the one way out of the sandbox. Shows the diff, reads one line, applies all of it or nothing."""
+from __future__ import annotations
+
+import click
+
+YES = frozenset({b"y", b"yes", b"o", b"oui"})
+
+
+@click.command("apply", short_help="Show a session's changes, ask, and apply them.")
+@click.argument("session", metavar="[ID]", required=False)
+@click.option("--debris", is_flag=True, help="Also what a build leaves and your ignore rules match.")
+def command(session: str | None, debris: bool) -> int:
+    """Show the changes of session ID (any unique prefix), or of this repository's latest undecided session; then ask.
+
+    The answer is one line of standard input: y, yes, o or oui applies; anything else refuses. No option replaces it. All
+    changes are applied or none; if the repository changed underneath, none. Nothing is committed.
+
+    \b
+    lemni apply
+    lemni apply 01k7
+    """
+    import trio
+
+    from agent.auth.local import identify
+    from agent.cli.changes import show
+    from agent.cli.store import chosen
+    from agent.cli.terminal import BOLD, GREEN, err, paint
+    from agent.cli.version import VERSION
+    from agent.cli.visible import visible
+    from supervisor.errors import StoreError
+    from supervisor.session.decide import decide
+    from supervisor.session.state import state_directory
+    from supervisor.workspace.apply import Conflict
+    from supervisor.workspace.store import Decision, Store
+
+    state = state_directory()
+    store = Store(state)
+    record = chosen(store, session)
+    if record.decision is Decision.APPLIED:
+        raise StoreError("the changes of this session were applied already", on=record.id, code="already_applied")
+    changes = store.load_changes(record.id)
+    show(store, record, changes)
+    if not changes.entries:
+        return 0
+    where = visible(record.project, lines=False)
+    accepted = _asked(paint(f"Apply these changes to {where}?", BOLD) + " [y/N] ")
+    outcome = trio.run(
+        lambda: decide(
+            state, store, record, changes, identify(), accepted=accepted, debris=debris, version=VERSION
+        )
+    )
+    if outcome is None:
+        err("refused: nothing was changed")
+        return 0
+    if isinstance(outcome, Conflict):
+        err("not applied: the repository changed since the session started, and nothing was touched")
+        for path, why in outcome.paths:
+            err(f"  {visible(path, lines=False)}: {visible(why, lines=False)}")
+        return 1
+    err(paint("applied", GREEN) + f" to {outcome.files} files; nothing is committed")
+    for left in outcome.left_out:
+        err(f"  left out: {visible(left.path, lines=False)}: {visible(left.why, lines=False)}")
+    return 0
+
+
+def _asked(question: str) -> bool:
+    """One line of standard input, terminal or not; its end or an unreadable one is a no."""
+    import sys
+
+    from agent.cli.terminal import err
+
+    err(question, end="")
+    try:
+        line = sys.stdin.buffer.readline(1024) if sys.stdin is not None else b""
+    except OSError:
+        line = b""
+    if not line.endswith(b"\n"):
+        err()
+    return line.strip().lower() in YES

@@ -1,0 +1,68 @@
+"""A stored change set on the screen: its paths, its diff, and what stands apart from it."""
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from agent.cli.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, err, out, paint
+from agent.cli.visible import deceptive, visible
+from supervisor.workspace.changes import ChangeSet, Entry
+from supervisor.workspace.diff import render as render_diff
+from supervisor.workspace.store import SessionRecord, Store
+
+
+def render(store: Store, record: SessionRecord, changes: ChangeSet) -> bytes:
+    """The unified diff of the stored changes, as ``git apply`` takes it."""
+    return render_diff(changes, store.blobs(record.id).read)
+
+
+def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:
+    """Every path first (a diff of 800 files hides one path well, B43), then the diff, then what is not part of it."""
+    if not changes.entries:
+        err(f"session {record.id} changed nothing")
+        return
+    for entry in changes.entries:
+        out(_headline(entry))
+    out()
+    diff = render(store, record, changes)
+    for line in visible(diff).splitlines():
+        out(_coloured(line))
+    for notice in changes.notices:
+        err(paint("! ", YELLOW) + visible(notice, lines=False))
+    if deceptive(diff):
+        err(paint("! the diff holds characters that a terminal does not show; they are written <U+…>", YELLOW))
+
+
+def listed(changes: ChangeSet) -> dict[str, Any]:
+    """The change set as JSON knows it."""
+    return {
+        "added": changes.added,
+        "removed": changes.removed,
+        "digest": changes.digest,
+        "entries": [
+            {
+                "path": entry.path, "operation": entry.operation.value, "conflict": entry.conflict or None,
+                "refused": entry.refused or None, "debris": entry.debris,
+            }
+            for entry in changes.entries
+        ],
+        "notices": list(changes.notices),
+    }
+
+
+def _headline(entry: Entry) -> str:
+    note = ""
+    if entry.conflict:
+        note = paint(f"  conflict: {visible(entry.conflict, lines=False)}", RED, stream=sys.stdout)
+    elif entry.refused:
+        note = paint(f"  left out: {visible(entry.refused, lines=False)}", YELLOW, stream=sys.stdout)
+    elif entry.debris:
+        note = paint("  build debris: left out unless asked for", DIM, stream=sys.stdout)
+    return f"{entry.operation.value:<6} {visible(entry.path, lines=False)}{note}"
+
+
+def _coloured(line: str) -> str:
+    if line.startswith(("diff ", "--- ", "+++ ")):
+        return paint(line, BOLD, stream=sys.stdout)
+    colour = {"+": GREEN, "-": RED, "@": CYAN}.get(line[:1])
+    return paint(line, colour, stream=sys.stdout) if colour else line

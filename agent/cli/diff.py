@@ -1,0 +1,44 @@
+"""``lemni diff``: the changes of a session, from what was stored when it ended; the working copy is long gone."""
+from __future__ import annotations
+
+import click
+
+
+@click.command("diff", short_help="Show the changes that a session proposes.")
+@click.argument("session", metavar="[ID]", required=False)
+@click.option("--patch", is_flag=True, help="The bytes of the patch, for git apply; not on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="The changed paths as one JSON object.")
+def command(session: str | None, patch: bool, as_json: bool) -> int:
+    """Show the changes of session ID (any unique prefix), or of this repository's latest undecided session.
+
+    Control and invisible characters are shown as <U+…>. The bytes themselves: --patch.
+
+    \b
+    lemni diff
+    lemni diff 01k7 --json
+    lemni diff --patch | git apply --check
+    """
+    import sys
+
+    from agent.cli.changes import listed, render, show
+    from agent.cli.store import chosen
+    from agent.cli.terminal import out
+    from supervisor.session.state import state_directory
+    from supervisor.workspace.store import Store
+
+    if patch and as_json:
+        raise click.UsageError("--patch and --json exclude each other")
+    if patch and sys.stdout.isatty():
+        raise click.UsageError("--patch writes bytes as they are, which a terminal may obey: send them to a file or a pipe")
+    store = Store(state_directory())
+    record = chosen(store, session)
+    changes = store.load_changes(record.id)
+    if as_json:
+        from agent.cli.events import dumps
+
+        out(dumps({"session": record.id, "decision": record.decision.value, **listed(changes)}))
+    elif patch:
+        sys.stdout.buffer.write(render(store, record, changes))
+    else:
+        show(store, record, changes)
+    return 0

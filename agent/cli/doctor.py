@@ -1,0 +1,43 @@
+"""``lemni doctor``: would a session open here, and if not, what to do."""
+from __future__ import annotations
+
+import click
+
+
+@click.command(
+    "doctor",
+    short_help="Say what this machine offers and what is missing.",
+    epilog="Exit status: 0 a sandbox opens here, 1 not.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def command(as_json: bool) -> int:
+    """Open a sandbox for real and list every isolation layer: present or missing, the kernel's word, and the remedy.
+
+    \b
+    lemni doctor
+    """
+    from agent.cli.terminal import GREEN, RED, YELLOW, err, out, paint
+    from agent.cli.visible import visible
+    from supervisor.sandbox import facts
+
+    host = facts.probe()
+    fit = all(layer.on for layer in host.layers if layer.required)
+    if as_json:
+        from agent.cli.events import dumps
+
+        out(dumps({
+            "fit": fit,
+            "layers": [
+                {"name": item.name, "on": item.on, "required": item.required, "fact": item.fact, "remedy": item.remedy or None}
+                for item in host.layers
+            ],
+        }))
+        return 0 if fit else 1
+    width = max(len(layer.name) for layer in host.layers)
+    for layer in host.layers:
+        state = paint("present", GREEN) if layer.on else paint("missing", RED if layer.required else YELLOW)
+        out(f"{layer.name:<{width}}  {state}  {visible(layer.fact, lines=False)}")
+        if not layer.on and layer.remedy:
+            out(f"{'':<{width}}  remedy   {visible(layer.remedy, lines=False)}")
+    err("sandboxes open on this machine" if fit else "sandboxes do not open on this machine: see the remedies above")
+    return 0 if fit else 1

@@ -1,0 +1,107 @@
+"""The run behind ``lemni exec``: the command's streams become ours, its end becomes our exit code."""
+from __future__ import annotations
+
+import codecs
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from agent.cli import problems, signals
+from agent.cli.summary import summary
+from agent.cli.terminal import RED, YELLOW, err, out, paint, silence
+from agent.cli.visible import visible
+from supervisor.errors import LemniError
+from supervisor.session.exec import run_exec
+from supervisor.session.request import ExecOutcome, SessionRequest
+from supervisor.types import CallState
+
+REFUSED = 125  # the convention of env(1), nohup(1) and timeout(1) for a failure of their own
+
+
+def run(words: Sequence[str], timeout: float | None) -> int:
+    """Run the command and return the exit code of ``lemni``."""
+    request = SessionRequest(directory=os.getcwdb(), surface="exec", interactive=False)
+    relay = Relay()
+    received: list[signal.Signals] = []
+    try:
+        outcome = trio.run(_run, request, [os.fsencode(word) for word in words], relay, timeout, received)
+    except LemniError as error:
+        problems.show(error)
+        return REFUSED
+    except BaseExceptionGroup as group:
+        problems.show_group(group)
+        return REFUSED
+    relay.end()
+    if outcome is None:
+        return signals.EXITS[received[0]]
+    if outcome.refusal is not None:
+        err(paint("refused: ", RED) + visible(outcome.refusal, lines=False))
+    for notice in outcome.closing.notices:
+        relay.notice("session", notice)
+    if outcome.execution is not None and outcome.execution.timed_out:
+        err(paint("the command ran longer than allowed and was ended", RED))
+    dropped = 0 if outcome.execution is None else outcome.execution.dropped_stdout + outcome.execution.dropped_stderr
+    if dropped:
+        err(paint(f"{dropped} bytes of output beyond the bound were dropped", RED))
+    if outcome.closing.files:
+        summary(outcome.closing)
+    return outcome.exit
+
+
+async def _run(
+    request: SessionRequest,
+    argv: list[bytes],
+    relay: Relay,
+    seconds: float | None,
+    received: list[signal.Signals],
+) -> ExecOutcome | None:
+    """None when a signal ended it: the sandbox is destroyed, nothing is kept."""
+    outcome: ExecOutcome | None = None
+
+    async with trio.open_nursery() as nursery:
+
+        def on_signal(number: signal.Signals) -> None:
+            received.append(number)
+            nursery.cancel_scope.cancel()
+
+        await nursery.start(signals.watch, on_signal)
+        outcome = await run_exec(request, argv, relay, seconds)
+        nursery.cancel_scope.cancel()
+    return outcome
+
+
+class Relay:
+    """Passes the command's bytes on: exactly, or made visible where the stream is a terminal."""
+
+    def __init__(self) -> None:
+        self._streams = {1: sys.stdout, 2: sys.stderr}
+        self._decoders = {
+            number: codecs.getincrementaldecoder("utf-8")("surrogateescape")
+            for number, stream in self._streams.items()
+            if stream.isatty()
+        }
+
+    def state(self, call_id: str, tool: str, state: CallState) -> None:
+        """The command is the only call: its states need no words."""
+
+    def output(self, call_id: str, stream: int, data: bytes) -> None:
+        if (decoder := self._decoders.get(stream)) is not None:
+            (out if stream == 1 else err)(visible(decoder.decode(data)), end="")
+            return
+        target = self._streams[stream]
+        try:
+            target.buffer.write(data)
+            target.buffer.flush()
+        except BrokenPipeError:
+            silence(target)  # the reader has enough; the command goes on, its changes are kept
+
+    def notice(self, code: str, text: str) -> None:
+        err(paint("! ", YELLOW) + visible(text, lines=False))
+
+    def end(self) -> None:
+        """What a cut character at the end of a stream left."""
+        for number, decoder in self._decoders.items():
+            (out if number == 1 else err)(visible(decoder.decode(b"", final=True)), end="")
