@@ -18,7 +18,7 @@ CODE := supervisor agent native profiles benchmarks tests demo setup.py
 # Tests whose outcome depends on who runs them.
 AS_USER_TESTS := $(wildcard tests/kernel tests/escape tests/e2e)
 
-.PHONY: help build demo test check lint test-long bench clean
+.PHONY: help build demo test check lint test-long bench tree clean
 
 help:
 	@echo "make demo       build everything, then watch lemni repair a small project"
@@ -26,6 +26,7 @@ help:
 	echo "make check      ruff, mypy, layers and unit tests, in under a minute"
 	echo "make test-long  the slow tests: floods, large trees, long fuzzing"
 	echo "make bench      the benchmark table"
+	echo "make tree       redraw the map in ARCHITECTURE.md"
 	echo "make build      .venv with lemni in it"
 	echo "make clean      remove what was built"
 
@@ -76,6 +77,9 @@ test-long: build $(STAMPS)/test-system
 
 bench: build $(STAMPS)/test-system
 	@$(PY) -m benchmarks
+
+tree: $(STAMPS)/installed
+	@PYTHONPATH=tests $(PY) -m support.drawing
 
 clean:
 	@rm -rf $(VENV) build dist ./*.egg-info native/*.so native/lemni-init native/_*.c

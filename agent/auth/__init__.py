@@ -1,0 +1,1 @@
+"""Who the person is."""
