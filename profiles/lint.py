@@ -22,7 +22,7 @@ DANGEROUS = frozenset(
     open_by_handle_at open_tree open_tree_attr perf_event_open pidfd_getfd pivot_root process_madvise process_vm_readv
     process_vm_writev ptrace query_module quotactl quotactl_fd reboot request_key setdomainname setgroups sethostname setns
     settimeofday swapoff swapon syslog umount umount2 unshare uselib userfaultfd vhangup vm86 vm86old
-    """.split()
+    """.split()  # noqa: SIM905  (a list to be read by people)
 )
 # Calls that a profile may allow on conditions only, with the argument that a condition has to look at.
 CONDITIONAL = {
@@ -34,11 +34,14 @@ NEEDED = frozenset(
     """
     capset clone close close_range dup3 execve exit_group fchdir getdents64 kill mmap openat ppoll prctl prlimit64 read recvmsg
     rt_sigaction rt_sigprocmask rt_sigreturn sendmsg setresgid setresuid setsid wait4 write
-    """.split()
+    """.split()  # noqa: SIM905  (a list to be read by people)
 )
 NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET; NEWTIME lies in clone's signal bits
 TERMINAL_INPUT = frozenset({0x5412, 0x541C, 0x5423})  # TIOCSTI, TIOCLINUX, TIOCSETD
 FAMILIES = {1}  # AF_UNIX
+SECRET_ETC = frozenset(
+    {"group", "gshadow", "krb5.keytab", "machine-id", "passwd", "resolv.conf", "shadow", "ssh", "sudoers", "sudoers.d"}
+)
 
 
 def lint(profile: Profile, known: Callable[[str], bool] | None = None) -> list[str]:
@@ -112,7 +115,8 @@ def _condition(call: str, tests: list[tuple[int, int, tuple[int, ...]]]) -> Iter
     if wanted is not None and wanted not in arguments:
         yield f"{call}: no test of argument {wanted}"
     for arg, mask, values in tests:
-        if call == "clone" and arg == 0 and (mask & NAMESPACE_FLAGS != NAMESPACE_FLAGS or any(v & NAMESPACE_FLAGS for v in values)):
+        held = mask & NAMESPACE_FLAGS == NAMESPACE_FLAGS and not any(v & NAMESPACE_FLAGS for v in values)
+        if call == "clone" and arg == 0 and not held:
             yield "clone: a flag of a new namespace would be allowed"
         if call in ("socket", "socketpair") and arg == 0 and (mask != 0xFFFFFFFF or not set(values) <= FAMILIES):
             yield f"{call}: only AF_UNIX is allowed without the loopback option"
@@ -145,7 +149,7 @@ def _view(profile: Profile) -> Iterator[str]:
     for path in view.etc:
         if path.startswith("/") or ".." in path.split("/"):
             yield f"view: {path} is not relative to /etc"
-        elif path.split("/")[0] in ("shadow", "gshadow", "sudoers", "sudoers.d", "passwd", "group", "ssh", "krb5.keytab", "machine-id"):
+        elif path.split("/")[0] in SECRET_ETC:
             yield f"view: /etc/{path} is never shared with the host"
     for path in (*view.masked_files, *view.masked_directories, *view.read_only):
         if not path.startswith("/proc/"):

@@ -66,7 +66,7 @@ class _Table:
     def tables(self, key: str) -> list[_Table]:
         return [_Table(v, f"{self._where}.{key}[{i}]") for i, v in enumerate(self.take(key, list, []))]
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         return list(self._left)
 
     def done(self) -> None:
@@ -106,7 +106,7 @@ def shipped(name: str = "default") -> Profile:
 def _view(table: _Table) -> View:
     tmpfs = table.table("tmpfs", {})
     scratch = []
-    for path in tmpfs.keys():
+    for path in tmpfs.names():
         entry = tmpfs.table(path)
         scratch.append(Scratch(path, entry.take("size", int), entry.take("inodes", int), entry.take("mode", int)))
         entry.done()
@@ -127,7 +127,7 @@ def _view(table: _Table) -> View:
 
 def _seccomp(table: _Table) -> SeccompProfile:
     numbers = table.table("numbers", {})
-    pairs = tuple((name, numbers.take(name, int)) for name in numbers.keys())
+    pairs = tuple((name, numbers.take(name, int)) for name in numbers.names())
     conditions = []
     for entry in table.tables("allow_if"):
         tests = []
@@ -163,7 +163,7 @@ def _seccomp(table: _Table) -> SeccompProfile:
 
 def _landlock(table: _Table) -> LandlockProfile:
     named = table.table("sets", {})
-    sets = {key: frozenset(named.words(key)) for key in named.keys()}
+    sets = {key: frozenset(named.words(key)) for key in named.names()}
     rules = []
     for entry in table.tables("rules"):
         path, rights = entry.take("path", str), set[str]()

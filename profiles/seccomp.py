@@ -42,7 +42,7 @@ def compile_filter(profile: Profile, machine: str, export: Callable[[Any], bytes
     ``export`` writes a ``pyseccomp.SyscallFilter`` out and gives its bytes. Raises ``ProfileError`` for an architecture that
     is not supported, a profile that the lint refuses, or one that does not fit into a program.
     """
-    import pyseccomp
+    import pyseccomp  # type: ignore[import-untyped]
 
     if machine not in AUDIT_ARCH:
         raise ProfileError(f"seccomp: no profile for {machine}")

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 
-from supervisor.sandbox.cgroup import NEEDED, WANTED, CgroupHost, Mounted, Sample, _clear
+from supervisor.sandbox.cgroup_files import Values, clear, write
+from supervisor.sandbox.groups import NEEDED, PERIOD_US, WANTED, CgroupHost, Mounted, Sample
 from supervisor.sandbox.spec import Limits
-
-PERIOD_US = 100_000  # cpu.cfs_period_us: the kernel's default
 
 
 def settings(limits: Limits) -> dict[str, tuple[tuple[str, str, bool], ...]]:
@@ -46,7 +45,7 @@ class GroupV1:
     def __init__(self, host: CgroupHost, name: str, limits: Limits) -> None:
         self._paths = {controller: f"{base}/{name}" for controller, base in host.bases}
         self._directories = tuple(dict.fromkeys(self._paths.values()))  # cpu and cpuacct are often one hierarchy
-        self._values: dict[str, int] = {}  # file → descriptor, opened when first read
+        self._values = Values()
         self.join: tuple[int, ...] = ()
         made: list[int] = []
         try:
@@ -54,12 +53,16 @@ class GroupV1:
                 try:
                     os.mkdir(path, 0o755)
                 except FileExistsError:
-                    _clear(path)  # ours by name: a crash left it
+                    clear(path)  # ours by name: a crash left it
                     os.mkdir(path, 0o755)
             for controller, values in settings(limits).items():
                 if controller in self._paths:
                     for file, value, required in values:
-                        _write(f"{self._paths[controller]}/{file}", value, required)
+                        try:
+                            write(f"{self._paths[controller]}/{file}", value)
+                        except FileNotFoundError:
+                            if required:
+                                raise
             for path in self._directories:
                 made.append(os.open(f"{path}/tasks", os.O_WRONLY | os.O_CLOEXEC))
         except BaseException:
@@ -75,22 +78,21 @@ class GroupV1:
         self.join = ()
 
     def sample(self) -> Sample:
+        memory, pids, values = self._paths["memory"], self._paths["pids"], self._values
+        cpuacct = self._paths.get("cpuacct")
         return Sample(
-            cpu_us=self._number("cpuacct", "cpuacct.usage") // 1000,
-            memory=self._number("memory", "memory.usage_in_bytes"),
-            memory_peak=self._number("memory", "memory.max_usage_in_bytes"),
-            processes=self._number("pids", "pids.current"),
-            processes_peak=self._number("pids", "pids.peak"),
-            oom_kills=self._word("memory", "memory.oom_control", b"oom_kill"),
-            forks_refused=self._word("pids", "pids.events", b"max"),
+            cpu_us=values.number(f"{cpuacct}/cpuacct.usage") // 1000 if cpuacct else 0,
+            memory=values.number(f"{memory}/memory.usage_in_bytes"),
+            memory_peak=values.number(f"{memory}/memory.max_usage_in_bytes"),
+            processes=values.number(f"{pids}/pids.current"),
+            processes_peak=values.number(f"{pids}/pids.peak"),
+            oom_kills=values.keyed(f"{memory}/memory.oom_control", b"oom_kill"),
+            forks_refused=values.keyed(f"{pids}/pids.events", b"max"),
         )
 
     def remove(self) -> bool:
         self.launched(0)
-        for fd in self._values.values():
-            if fd >= 0:
-                os.close(fd)
-        self._values.clear()
+        self._values.close()
         for path in self._directories:
             try:
                 os.rmdir(path)
@@ -99,37 +101,3 @@ class GroupV1:
             except OSError:  # EBUSY: a dead process has not left yet
                 return False
         return True
-
-    def _read(self, controller: str, file: str) -> bytes:
-        fd = self._values.get(file)
-        if fd is None:
-            path = self._paths.get(controller)
-            try:
-                fd = os.open(f"{path}/{file}", os.O_RDONLY | os.O_CLOEXEC) if path else -1
-            except FileNotFoundError:  # a file of a newer kernel
-                fd = -1
-            self._values[file] = fd
-        return os.pread(fd, 4096, 0) if fd >= 0 else b""
-
-    def _number(self, controller: str, file: str) -> int:
-        return int(self._read(controller, file) or b"0")
-
-    def _word(self, controller: str, file: str, key: bytes) -> int:
-        for line in self._read(controller, file).splitlines():
-            name, _, value = line.partition(b" ")
-            if name == key:
-                return int(value)
-        return 0
-
-
-def _write(path: str, value: str, required: bool) -> None:
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if required:
-            raise
-        return
-    try:
-        os.write(fd, value.encode())
-    finally:
-        os.close(fd)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 
-from supervisor.sandbox.cgroup import NEEDED, CgroupHost, Mounted, Sample, _clear
+from supervisor.sandbox.cgroup_files import Values, clear, words, write
+from supervisor.sandbox.groups import NEEDED, PERIOD_US, CgroupHost, Mounted, Sample
 from supervisor.sandbox.spec import Limits
 
-PERIOD_US = 100_000
 CONTROLLERS = ("memory", "pids", "cpu")
 
 
@@ -34,7 +34,7 @@ def find(mounted: Mounted) -> CgroupHost:
     if mounted.v2 is None:
         return CgroupHost(0, why="v2: not mounted")
     top = mounted.v2_root.rstrip("/")
-    available = _words(f"{top}/cgroup.controllers")
+    available = words(f"{top}/cgroup.controllers")
     lacking = [c for c in NEEDED if c not in available]
     if lacking:
         return CgroupHost(0, why=f"v2: no {', '.join(lacking)} controller")
@@ -51,15 +51,15 @@ def find(mounted: Mounted) -> CgroupHost:
 
 def _switch_on(place: str) -> tuple[str, ...]:
     """Hand the controllers to the children of ``place``; those that are on afterwards."""
-    wanted = [c for c in CONTROLLERS if c in _words(f"{place}/cgroup.controllers")]
-    on = _words(f"{place}/cgroup.subtree_control")
+    wanted = [c for c in CONTROLLERS if c in words(f"{place}/cgroup.controllers")]
+    on = words(f"{place}/cgroup.subtree_control")
     for controller in wanted:
         if controller not in on:
             try:
-                _write(f"{place}/cgroup.subtree_control", f"+{controller}")
+                write(f"{place}/cgroup.subtree_control", f"+{controller}")
             except OSError:  # EBUSY: it holds processes; EACCES: not ours
                 continue
-    return _words(f"{place}/cgroup.subtree_control")
+    return words(f"{place}/cgroup.subtree_control")
 
 
 class GroupV2:
@@ -72,18 +72,18 @@ class GroupV2:
         assert base is not None
         self._path = f"{base}/{name}"
         self.clone = -1
-        self._values: dict[str, int] = {}
+        self._values = Values()
         controllers = {c for c, _ in host.bases}
         try:
             os.mkdir(self._path, 0o755)
         except FileExistsError:
-            _clear(self._path)  # ours by name: a crash left it
+            clear(self._path)  # ours by name: a crash left it
             os.mkdir(self._path, 0o755)
         try:
             for file, value, required in settings(limits):
                 if file.partition(".")[0] in controllers:
                     try:
-                        _write(f"{self._path}/{file}", value)
+                        write(f"{self._path}/{file}", value)
                     except FileNotFoundError:
                         if required:
                             raise
@@ -98,30 +98,28 @@ class GroupV2:
             self.clone = -1
 
     def sample(self) -> Sample:
-        memory, processes = self._number("memory.current"), self._number("pids.current")
+        path, values = self._path, self._values
+        memory, processes = values.number(f"{path}/memory.current"), values.number(f"{path}/pids.current")
         return Sample(
-            cpu_us=self._word("cpu.stat", b"usage_usec"),
+            cpu_us=values.keyed(f"{path}/cpu.stat", b"usage_usec"),
             memory=memory,
-            memory_peak=self._number("memory.peak") or memory,
+            memory_peak=values.number(f"{path}/memory.peak") or memory,
             processes=processes,
-            processes_peak=self._number("pids.peak") or processes,
-            oom_kills=self._word("memory.events", b"oom_kill"),
-            forks_refused=self._word("pids.events", b"max"),
+            processes_peak=values.number(f"{path}/pids.peak") or processes,
+            oom_kills=values.keyed(f"{path}/memory.events", b"oom_kill"),
+            forks_refused=values.keyed(f"{path}/pids.events", b"max"),
         )
 
     def kill(self) -> None:
         """SIGKILL to every process of the group at once (Linux 5.14)."""
         try:
-            _write(f"{self._path}/cgroup.kill", "1")
+            write(f"{self._path}/cgroup.kill", "1")
         except OSError:
-            _clear(self._path)
+            clear(self._path)
 
     def remove(self) -> bool:
         self.launched(0)
-        for fd in self._values.values():
-            if fd >= 0:
-                os.close(fd)
-        self._values.clear()
+        self._values.close()
         try:
             os.rmdir(self._path)
         except FileNotFoundError:
@@ -129,39 +127,3 @@ class GroupV2:
         except OSError:
             return False
         return True
-
-    def _read(self, file: str) -> bytes:
-        fd = self._values.get(file)
-        if fd is None:
-            try:
-                fd = os.open(f"{self._path}/{file}", os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # a file of a newer kernel
-                fd = -1
-            self._values[file] = fd
-        return os.pread(fd, 4096, 0) if fd >= 0 else b""
-
-    def _number(self, file: str) -> int:
-        return int(self._read(file) or b"0")
-
-    def _word(self, file: str, key: bytes) -> int:
-        for line in self._read(file).splitlines():
-            name, _, value = line.partition(b" ")
-            if name == key:
-                return int(value)
-        return 0
-
-
-def _words(path: str) -> tuple[str, ...]:
-    try:
-        with open(path, encoding="ascii") as file:
-            return tuple(file.read().split())
-    except OSError:
-        return ()
-
-
-def _write(path: str, value: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, value.encode())
-    finally:
-        os.close(fd)

@@ -42,7 +42,9 @@ HOME_FILES: tuple[tuple[bytes, bytes], ...] = ((HOME + b"/.gitconfig", GITCONFIG
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # Read by a shell, the dynamic loader or an interpreter before the first line of the program: code by another name.
-_REFUSED = re.compile(r"(BASH_ENV|BASH_FUNC_.*|BASHOPTS|ENV|SHELLOPTS|ZDOTDIR|PS4|PROMPT_COMMAND|LD_.*|GCONV_PATH|GIT_SSH.*|GIT_ASKPASS)\Z")
+_REFUSED = re.compile(
+    r"(BASH_ENV|BASH_FUNC_.*|BASHOPTS|ENV|SHELLOPTS|ZDOTDIR|PS4|PROMPT_COMMAND|LD_.*|GCONV_PATH|GIT_SSH.*|GIT_ASKPASS)\Z"
+)
 
 
 def build(

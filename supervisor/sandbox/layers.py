@@ -1,0 +1,121 @@
+"""The isolation layers in words: what is on, which kernel fact says so, and what to do where it is off. Pure.
+
+One list serves ``lemni doctor``, the session frame of the journal and every refusal, so that they cannot disagree.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from profiles.landlock import lost
+from profiles.model import Profile
+from supervisor.sandbox.groups import CgroupHost
+from supervisor.types import Layer
+
+LIMITS = frozenset({"cgroup memory", "cgroup pids", "cgroup cpu"})  # what limitsEnforcement: required asks for
+
+DEBIAN = "Debian: sysctl -w kernel.unprivileged_userns_clone=1"
+UBUNTU = (
+    "Ubuntu 24.04: allow user namespaces to lemni with an AppArmor profile (flags=(unconfined) { userns, }), "
+    "or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+)
+RHEL = "RHEL: sysctl -w user.max_user_namespaces=15000"
+COVERED = (
+    "run lemni outside the container, or give the container an unmasked /proc "
+    "(podman: --security-opt unmask=ALL, docker: --security-opt systempaths=unconfined)"
+)
+DELEGATE = (
+    "run lemni below a delegated subtree (systemd-run --user --scope -p Delegate=yes lemni …) on cgroup v2, or as root; "
+    "until then the limits are watched from outside and backed by resource limits"
+)
+
+
+def describe(
+    *,
+    privileged: bool,
+    namespaces_missing: tuple[str, ...],
+    switches: Mapping[str, int],
+    proc_covered: tuple[str, ...],
+    seccomp: bool,
+    landlock_abi: int,
+    apparmor: bool,
+    cgroups: CgroupHost,
+    profile: Profile,
+) -> tuple[Layer, ...]:
+    """Every layer, in the order in which they are put on."""
+    return (
+        _user(privileged, namespaces_missing, switches),
+        *(_namespace(name, label, namespaces_missing) for name, label in _OTHERS),
+        Layer("proc", not proc_covered, _covered(proc_covered), "" if not proc_covered else COVERED, required=True),
+        Layer(
+            "separate ids", privileged, "init and commands have ids of their own" if privileged else "one id can be mapped",
+            "" if privileged else "as root each sandbox has two host ids of its own",
+        ),
+        Layer("no_new_privs", True, "prctl", required=True),
+        Layer(
+            "seccomp", seccomp, "kill, errno, allow" if seccomp else "CONFIG_SECCOMP_FILTER is off",
+            "" if seccomp else "use a kernel with CONFIG_SECCOMP_FILTER", required=True,
+        ),
+        _landlock(landlock_abi, profile),
+        Layer("apparmor", False, "offered, and lemni ships no profile for it yet" if apparmor else "absent"),
+        *_groups(cgroups),
+        Layer("disk", True, "tmpfs sizes are enforced; the working copy is watched and bounded per file"),
+    )
+
+
+_OTHERS = (
+    ("mnt", "mount namespace"), ("pid", "pid namespace"), ("net", "network namespace"), ("ipc", "ipc namespace"),
+    ("uts", "uts namespace"), ("cgroup", "cgroup namespace"),
+)
+
+
+def userns_remedy(switches: Mapping[str, int]) -> tuple[str, str]:
+    """(fact, remedy) of the switch that is known to forbid user namespaces to ordinary users; empty when none is."""
+    if switches.get("max_user_namespaces") == 0:
+        return "user.max_user_namespaces is 0", RHEL
+    if switches.get("unprivileged_userns_clone") == 0:
+        return "kernel.unprivileged_userns_clone is 0", DEBIAN
+    if switches.get("apparmor_restrict_unprivileged_userns") == 1:
+        return "kernel.apparmor_restrict_unprivileged_userns is 1", UBUNTU
+    return "", ""
+
+
+def _user(privileged: bool, missing: tuple[str, ...], switches: Mapping[str, int]) -> Layer:
+    if "user" in missing:
+        return Layer("user namespace", False, "CONFIG_USER_NS is off", "use a kernel with CONFIG_USER_NS", required=True)
+    if switches.get("max_user_namespaces") == 0:
+        return Layer("user namespace", False, "user.max_user_namespaces is 0", RHEL, required=True)
+    fact, remedy = ("", "") if privileged else userns_remedy(switches)
+    # AppArmor's switch forbids what is done inside, not the namespace, and a profile may lift it: only opening tells.
+    closed = bool(fact) and remedy is not UBUNTU
+    return Layer("user namespace", not closed, fact or "offered", remedy if closed or remedy is UBUNTU else "", required=True)
+
+
+def _namespace(name: str, label: str, missing: tuple[str, ...]) -> Layer:
+    absent = name in missing
+    remedy = f"use a kernel with the {label}" if absent else ""
+    return Layer(label, not absent, "absent" if absent else "offered", remedy, required=True)
+
+
+def _covered(points: tuple[str, ...]) -> str:
+    if not points:
+        return "a fresh proc can be mounted"
+    return f"/proc is partly covered ({', '.join(points[:3])}{', …' if len(points) > 3 else ''})"
+
+
+def _landlock(abi: int, profile: Profile) -> Layer:
+    missing = lost(profile.landlock, abi)
+    if "all" in missing:
+        fact = f"ABI {abi} is too old" if abi else "absent"
+        return Layer("landlock", False, fact, "Linux 5.19 or later with landlock in the lsm= list", profile.landlock.required)
+    fact = f"ABI {abi}" + (f", without {', '.join(missing)}" if missing else "")
+    return Layer("landlock", True, fact, "", profile.landlock.required)
+
+
+def _groups(host: CgroupHost) -> tuple[Layer, ...]:
+    have = {controller for controller, _ in host.bases}
+    made = []
+    for controller in ("memory", "pids", "cpu"):
+        on = controller in have
+        fact = f"v{host.version}" if on else (host.why or f"v{host.version} without this controller")
+        made.append(Layer(f"cgroup {controller}", on, fact, "" if on else DELEGATE))
+    return tuple(made)
