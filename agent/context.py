@@ -196,7 +196,7 @@ def summary_request(bound: str) -> str:
     )
 
 
-def interrupted(call: Call, reason: Reason) -> Result:
-    """The result of a call that was given up before it ran (LC-15)."""
-    text = "Interrupted before it ran." if reason is Reason.INTERRUPTED else "Not run: the session has ended."
+def given_up(call: Call, reason: Reason) -> Result:
+    """The result of a call whose turn was given up while it was being generated (LC-15), or that came in the closing turn."""
+    text = "Interrupted before it was complete." if reason is Reason.INTERRUPTED else "Not run: the session has ended."
     return Result(call.call_id, CallState.CANCELED, text, reason)

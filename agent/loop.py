@@ -1,0 +1,356 @@
+"""The loop: prompt → model → calls → ``Session.submit`` → results → model, until an answer without a call, or a stop.
+
+The loop holds nothing that runs anything. It proposes, in the order in which the model asked, and carries the results back
+in that order. Who decides, what runs and what is recorded is behind ``Door``, the session. The loop's own duties are:
+
+* before each model call it asks the session whether there may be one (SE-11);
+* each call gets exactly one result in the history, whatever happens to the turn (``context.Conversation`` insists);
+* on a bound there is one last model turn without tools, and a call in it is never submitted (SE-23 to SE-25);
+* a loop block, a stop and a broken session end it at once (LD-04).
+
+What stops a turn from outside (an interruption, the session's stop, the end of its minutes) cancels the model's stream; the
+calls that were being generated become canceled, without a refusal on each (LC-15).
+"""
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import trio
+
+from agent.calls import MAX_CALLS, Assembler, Call, CallDelta, clean, joined
+from agent.context import Conversation, given_up, summary_request, system_prompt
+from agent.errors import ModelError
+from agent.providers.base import Done, Meter, ModelEvent, Provider, ReasoningDelta, TextDelta
+from agent.tools.catalogue import Catalogue
+from supervisor.types import CallState, Layer, Proposal, Reason, Result, Stop, StopKind
+
+SUMMARY_SECONDS = 180.0
+"""The closing summary comes after the session's own duration may have ended, so it has one of its own."""
+_MARGIN_SECONDS = 0.05  # the stream is cut just after the bound, so that the session sees the bound as reached
+_RECORD_SECONDS = 5.0  # for noting an exchange in the journal while the turn is being cancelled
+
+_FINISH_ERRORS = {
+    "length": ("model_truncated", "the answer reached the model's token limit", "raise the server's token limit or context"),
+    "content_filter": ("model_filtered", "the server's content filter ended it", "reword the request, or use another model"),
+}
+
+
+class Door(Protocol):
+    """What the loop needs of a session: the public methods of ``supervisor.session.live.Session``."""
+
+    async def begin(self, prompt: str) -> None: ...
+    async def before_model_call(self) -> Stop | None: ...
+    async def model_exchange(self, sent: int, received: int, duration_us: int) -> None: ...
+    async def submit(self, proposal: Proposal) -> Result: ...
+    async def interrupt(self) -> None: ...
+    async def wait_stopped(self) -> Stop: ...
+    def minutes_left(self) -> float: ...
+
+
+class Watcher(Protocol):
+    """Everything that a screen may show, for the screen only. No method may block; none decides anything.
+
+    The first three are the session's (``supervisor.session.request.Watcher``). Fragments are the model's raw words: a
+    terminal must escape them.
+    """
+
+    def state(self, call_id: str, tool: str, state: CallState) -> None: ...
+    def output(self, call_id: str, stream: int, data: bytes) -> None: ...
+    def notice(self, code: str, text: str) -> None: ...
+
+    def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None: ...
+    def turn(self, number: int, summary: bool) -> None: ...
+    def text(self, fragment: str) -> None: ...
+    def reasoning(self, fragment: str) -> None: ...
+    def arguments(self, call_id: str, tool: str, fragment: str) -> None: ...
+    def proposed(self, proposal: Proposal) -> None: ...
+    def result(self, proposal: Proposal, result: Result) -> None: ...
+
+
+class SilentWatcher:
+    """Shows nothing. Subclass it and show what you want."""
+
+    def state(self, call_id: str, tool: str, state: CallState) -> None: ...
+    def output(self, call_id: str, stream: int, data: bytes) -> None: ...
+    def notice(self, code: str, text: str) -> None: ...
+    def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None: ...
+    def turn(self, number: int, summary: bool) -> None: ...
+    def text(self, fragment: str) -> None: ...
+    def reasoning(self, fragment: str) -> None: ...
+    def arguments(self, call_id: str, tool: str, fragment: str) -> None: ...
+    def proposed(self, proposal: Proposal) -> None: ...
+    def result(self, proposal: Proposal, result: Result) -> None: ...
+
+
+class Ending(enum.Enum):
+    """How one user message came to its end."""
+
+    DONE = "done"  # an answer without a call
+    BOUND = "bound"  # a budget is used up; the answer is the summary
+    LOOP = "loop"  # the same call over and over
+    RESOURCE = "resource"  # the sandbox went over a cap
+    STOPPED = "stopped"  # the developer's stop
+    FAILURE = "failure"  # journal or sandbox broken
+    REJECTED = "rejected"  # a human refused a call, and the settings say that this ends the turn (LC-18)
+    INTERRUPTED = "interrupted"
+    ERROR = "error"  # the model failed
+
+
+_STOPPED = {
+    StopKind.BOUND: Ending.BOUND,
+    StopKind.LOOP: Ending.LOOP,
+    StopKind.RESOURCE: Ending.RESOURCE,
+    StopKind.STOP: Ending.STOPPED,
+    StopKind.FAILURE: Ending.FAILURE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one user message came to. ``refused``: the calls that came back canceled. Bytes are of this message alone."""
+
+    ending: Ending
+    answer: str
+    stop: Stop | None = None
+    error: ModelError | None = None
+    refused: tuple[tuple[Proposal, Result], ...] = ()
+    turns: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One answer of the model. ``calls`` is None when the turn was given up from outside."""
+
+    text: str
+    calls: tuple[Call, ...] | None
+
+
+class Loop:
+    """The conversation of one session. ``run`` once per user message."""
+
+    def __init__(
+        self,
+        session: Door,
+        provider: Provider,
+        catalogue: Catalogue,
+        watcher: Watcher,
+        *,
+        continue_after_rejection: bool = False,
+    ) -> None:
+        self._session = session
+        self._provider = provider
+        self._catalogue = catalogue
+        self._tools = catalogue.schemas()
+        self._watcher = watcher
+        self._continue_after_rejection = continue_after_rejection
+        self.conversation = Conversation(system_prompt(catalogue.names))
+        self._begin_message()
+
+    def _begin_message(self) -> None:
+        self._interruption = trio.Event()
+        self._streaming: trio.CancelScope | None = None
+        self._refused: list[tuple[Proposal, Result]] = []
+        self._turns = 0
+        self._meter = Meter()
+
+    def interrupt(self) -> None:
+        """Give up the current turn: from a signal's task, at any moment, any number of times."""
+        self._interruption.set()
+
+    async def run(self, prompt: str, data: str | None = None) -> Ended:
+        """One user message. ``data`` is what was piped in beside the prompt: untrusted.
+
+        Errors of the model come back as a value; those of the session (a broken journal) are raised.
+        """
+        self._begin_message()
+        await self._session.begin(prompt)
+        self.conversation.prompt(prompt)
+        if data is not None:
+            self.conversation.data(data)
+        ended: Ended | None = None
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._on_interruption)
+            nursery.start_soon(self._on_stop)
+            try:
+                ended = await self._converse()
+            except Exception as error:
+                failure = error  # raised outside: a nursery would wrap it into a group
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        assert ended is not None
+        return ended
+
+    async def _on_interruption(self) -> None:
+        await self._interruption.wait()
+        if self._streaming is not None:
+            self._streaming.cancel()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _RECORD_SECONDS):
+            await self._session.interrupt()  # kills and journals: not given up when the turn itself is already over
+
+    async def _on_stop(self) -> None:
+        """A stop that comes while the model streams (memory, a developer's stop) does not wait for the stream's end."""
+        await self._session.wait_stopped()
+        if self._streaming is not None:
+            self._streaming.cancel()
+
+    async def _converse(self) -> Ended:
+        answer = ""
+        try:
+            while not self._interruption.is_set():
+                if (stop := await self._session.before_model_call()) is not None:
+                    return await self._stop(stop, answer)
+                turn = await self._model_turn()
+                answer = turn.text or answer
+                if turn.calls is None:
+                    continue  # given up: the head of this loop knows whether by a stop or an interruption
+                if not turn.calls:
+                    if not turn.text:
+                        self._watcher.notice("model_silent", "The model ended its turn without an answer and without a call.")
+                    return self._ended(Ending.DONE, turn.text)
+                if await self._carry_out(turn.calls):
+                    return self._ended(Ending.REJECTED, answer)
+        except ModelError as error:
+            return self._ended(Ending.ERROR, answer, error=error)
+        return self._ended(Ending.INTERRUPTED, answer)
+
+    async def _model_turn(self) -> _Turn:
+        """One ordinary model call, bounded by the minutes that the message has left."""
+        seconds = self._session.minutes_left() + _MARGIN_SECONDS
+        texts, assembler, done = await self._exchange(self._tools, seconds, summary=False)
+        text = joined(texts)
+        if done is None:
+            self._give_up(text, assembler.abandon(), self._why_given_up())
+            return _Turn(text, None)
+        calls = assembler.finish(cut=done.cut or done.finish == "length")
+        if assembler.flooded:
+            text = f"The model asked for more than {MAX_CALLS} calls in one turn; the rest is dropped."
+            self._watcher.notice("calls_dropped", text)
+        if not calls:
+            self._insist_on_an_end(done)
+        self.conversation.assistant(text, calls)
+        return _Turn(text, calls)
+
+    async def _exchange(
+        self, tools: list[dict[str, Any]], seconds: float, *, summary: bool
+    ) -> tuple[list[str], Assembler, Done | None]:
+        """Ask the model once and show its words as they come. ``Done`` is None when the exchange was given up from outside.
+
+        Whatever happens, the bytes that passed are counted and journalled.
+        """
+        self._turns += 1
+        self._watcher.turn(self._turns, summary)
+        assembler, texts, ends, meter = Assembler(self.conversation.numbering), list[str](), list[Done](), Meter()
+        deliver = self._showing(assembler, texts, ends)
+        began = trio.current_time()
+        scope = trio.CancelScope(deadline=began + seconds)
+        try:
+            with scope:
+                self._streaming = scope
+                if self._interruption.is_set():
+                    scope.cancel()
+                await self._provider.exchange(self.conversation, tools, deliver, meter)
+        except ModelError:
+            self._give_up(joined(texts), assembler.abandon(), Reason.INTERRUPTED)
+            raise
+        finally:
+            self._streaming = None
+            self._meter.sent += meter.sent
+            self._meter.received += meter.received
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _RECORD_SECONDS):
+                duration = round((trio.current_time() - began) * 1_000_000)
+                await self._session.model_exchange(meter.sent, meter.received, duration)
+        if scope.cancelled_caught:
+            return texts, assembler, None
+        return texts, assembler, ends[-1] if ends else Done("", cut=True)
+
+    def _showing(self, assembler: Assembler, texts: list[str], ends: list[Done]) -> Callable[[ModelEvent], None]:
+        seen: set[str] = set()
+
+        def deliver(event: ModelEvent) -> None:
+            match event:
+                case TextDelta(text):
+                    texts.append(text)
+                    self._watcher.text(clean(text))
+                case ReasoningDelta(text):
+                    self._watcher.reasoning(clean(text))
+                case CallDelta(fragment=fragment):
+                    if (placed := assembler.feed(event)) is None:
+                        return
+                    call_id, tool = placed[0], clean(placed[1])
+                    if call_id not in seen:
+                        seen.add(call_id)
+                        self._watcher.state(call_id, tool, CallState.GENERATING)
+                    self._watcher.arguments(call_id, tool, clean(fragment))
+                case Done():
+                    ends.append(event)
+
+        return deliver
+
+    async def _carry_out(self, calls: tuple[Call, ...]) -> bool:
+        """Submit the calls of one turn, in order; each gets its result. True: a human's refusal ends the turn.
+
+        After a stop or an interruption the rest is submitted all the same: the session answers each at once as canceled, and
+        has it in the journal.
+        """
+        rejected = False
+        for call in calls:
+            proposal = self._catalogue.propose(call)
+            self._watcher.proposed(proposal)
+            result = await self._session.submit(proposal)
+            self.conversation.result(result)
+            self._watcher.result(proposal, result)
+            if result.state is CallState.CANCELED:
+                self._refused.append((proposal, result))
+            rejected |= result.reason is Reason.REFUSED
+        return rejected and not self._continue_after_rejection
+
+    async def _stop(self, stop: Stop, answer: str) -> Ended:
+        ending = _STOPPED[stop.kind]
+        if ending is Ending.BOUND:
+            answer = await self._summary(stop) or answer
+        return self._ended(ending, answer, stop=stop)
+
+    async def _summary(self, stop: Stop) -> str:
+        """The one model turn after a bound. It is offered no tool, and a call in it is never submitted."""
+        self.conversation.prompt(summary_request(stop.what))
+        try:
+            texts, assembler, _done = await self._exchange([], SUMMARY_SECONDS, summary=True)
+        except ModelError as error:
+            self._watcher.notice("summary_failed", f"There is no summary: {error}.")
+            return ""
+        text = joined(texts)
+        self._give_up(text, assembler.abandon(), Reason.BOUND)
+        return text
+
+    def _give_up(self, text: str, calls: tuple[Call, ...], reason: Reason) -> None:
+        """Put an unfinished turn into the history: its calls were never judged, and each has its canceled result."""
+        self.conversation.assistant(text, calls)
+        for call in calls:
+            self.conversation.result(given_up(call, reason))
+            self._watcher.state(call.call_id, clean(call.tool), CallState.CANCELED)
+
+    def _why_given_up(self) -> Reason:
+        return Reason.INTERRUPTED if self._interruption.is_set() else Reason.STOPPED
+
+    def _insist_on_an_end(self, done: Done) -> None:
+        """An answer without a call ends the message, so it must be whole: half an answer is not reported as done."""
+        if done.cut:
+            raise ModelError(
+                "reading the model's answer", why="the stream broke off in the middle of it", code="model_cut",
+                remedy="look into the model server's log, or at what lies between it and this machine",
+            )
+        if done.finish in _FINISH_ERRORS:
+            code, why, remedy = _FINISH_ERRORS[done.finish]
+            raise ModelError("reading the model's answer", why=why, code=code, remedy=remedy)
+
+    def _ended(self, ending: Ending, answer: str, *, stop: Stop | None = None, error: ModelError | None = None) -> Ended:
+        return Ended(
+            ending, answer, stop, error, tuple(self._refused), self._turns, self._meter.sent, self._meter.received
+        )
