@@ -20,16 +20,16 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
     """
     import sys
 
+    if patch and as_json:
+        raise click.UsageError("--patch and --json exclude each other")
+    if patch and sys.stdout.isatty():
+        raise click.UsageError("--patch writes bytes as they are, which a terminal may obey: send them to a file or a pipe")
     from agent.cli.changes import listed, render, show
     from agent.cli.store import chosen
     from agent.cli.terminal import out
     from supervisor.session.state import state_directory
     from supervisor.workspace.store import Store
 
-    if patch and as_json:
-        raise click.UsageError("--patch and --json exclude each other")
-    if patch and sys.stdout.isatty():
-        raise click.UsageError("--patch writes bytes as they are, which a terminal may obey: send them to a file or a pipe")
     store = Store(state_directory())
     record = chosen(store, session)
     changes = store.load_changes(record.id)

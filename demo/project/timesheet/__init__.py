@@ -1,0 +1,1 @@
+"""Adds up what a week of work came to."""

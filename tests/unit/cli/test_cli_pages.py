@@ -1,0 +1,84 @@
+"""The manual, the help and the completion say the same as the program."""
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from agent.cli.problems import run
+from agent.cli.root import COMMANDS, lemni
+from support.lemni import ROOT
+
+PAGE = ROOT / "docs/man/lemni.1"
+
+
+def commands(command: click.Command = lemni, name: str = "lemni") -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for child in command.list_commands(context):
+                found = command.get_command(context, child)
+                assert found is not None
+                yield from commands(found, f"{name} {child}")
+
+
+ALL = list(commands())
+
+
+@pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
+def test_the_manual_names_every_command_and_option(name: str, command: click.Command) -> None:
+    page = PAGE.read_text().replace("\\-", "-").replace("\\fR", "").replace("\\fB", "")
+    words = name.split()[1:]
+    if words and not isinstance(command, click.Group):
+        assert " ".join(words) in page
+    for option in command.params:
+        if isinstance(option, click.Option):
+            for spelling in option.opts:
+                assert spelling in page, f"{name} {spelling}"
+
+
+def test_the_manual_is_well_formed() -> None:
+    if shutil.which("groff") is None:
+        pytest.skip("no groff on PATH")
+    done = subprocess.run(
+        ["groff", "-man", "-K", "utf8", "-ww", "-b", "-z", str(PAGE)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
+def test_every_help_has_an_example(name: str, command: click.Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lemni, [*name.split()[1:], "--help"]) == 0
+    shown = capsys.readouterr().out
+    if not (isinstance(command, click.Group) and name != "lemni"):
+        assert re.search(rf"^  .*{name}\b", shown.partition("Usage:")[2].partition("\n")[2], re.MULTILINE), shown
+
+
+def test_the_commands_are_the_ones_that_exist() -> None:
+    assert [name.split()[1] for name, _ in ALL if name.count(" ") == 1] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lemni, ["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "_LEMNI_COMPLETE" in script
+    if shell == "bash":
+        done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_module_of_the_command_line_is_lazy() -> None:
+    """``lemni --version`` answers before anything is imported (its cost is a promise: three interpreters at most)."""
+    code = (
+        "import sys; sys.argv = ['lemni', '--version']\n"
+        "try:\n    from agent.cli.main import entry; entry()\n"
+        "finally:\n    heavy = {'click', 'trio', 'httpx', 'yaml', 'msgspec', 'supervisor'} & set(sys.modules)\n"
+        "    assert not heavy, heavy\n"
+    )
+    done = subprocess.run(["python3", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("lemni "), done.stderr
