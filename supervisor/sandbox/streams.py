@@ -22,6 +22,7 @@ from native.capture import Capture, widen
 
 STDOUT, STDERR = 1, 2
 QUIET = 0.1  # seconds without a byte after which an ended command has said all
+CHUNK, RELAYED = 1 << 17, 1 << 20  # bytes of one relayed chunk, and between two turns of the event loop
 LAST = 1.0  # seconds after the end at which even a chattering leftover is cut off
 
 OnOutput = Callable[[int, bytes], None]
@@ -31,12 +32,14 @@ class Streams:
     """Both streams of one command. In order: make, send ``child_ends``, ``close_child_ends``, ``drain``, ``take``, ``close``.
 
     ``keep`` is the number of bytes kept of each stream (CB-03). ``on_output(stream, chunk)`` sees kept bytes as they
-    come (stream 1 or 2), never what is dropped; it must neither block nor raise. ``command_ended`` is called from
-    beside ``drain``; everything else by one task.
+    come (stream 1 or 2), never what is dropped; with ``relay`` it sees every byte and nothing is kept or counted. It
+    must neither block nor raise. ``command_ended`` is called from beside ``drain``; everything else by one task.
     """
 
-    def __init__(self, keep: int, on_output: OnOutput | None = None) -> None:
-        self._captures = {STDOUT: Capture(keep), STDERR: Capture(keep)}
+    def __init__(self, keep: int, on_output: OnOutput | None = None, relay: bool = False) -> None:
+        self._captures = {STDOUT: Capture(0 if relay else keep), STDERR: Capture(0 if relay else keep)}
+        self._relay = relay and on_output is not None
+        self._at_end: set[int] = set()
         self._on_output = on_output
         self._scope = trio.CancelScope()
         self._last = math.inf  # the absolute end, on trio's clock, once the command has ended
@@ -65,7 +68,7 @@ class Streams:
     @property
     def at_end(self) -> bool:
         """Both streams reached end of file: nothing is left behind that could still write."""
-        return all(capture.eof for capture in self._captures.values())
+        return len(self._at_end) == len(self._captures)
 
     async def drain(self) -> None:
         """Read both streams until end of file on both, or until the command ended and its streams went quiet."""
@@ -73,9 +76,8 @@ class Streams:
             async with trio.open_nursery() as nursery:
                 for stream in self._captures:
                     nursery.start_soon(self._pump, stream)
-        for stream, capture in self._captures.items():
-            if not capture.eof:
-                self._pull(stream)  # on a busy machine the deadline can come before the pump's turn
+        for stream in self._captures.keys() - self._at_end:
+            self._pull(stream)  # on a busy machine the deadline can come before the pump's turn
 
     def command_ended(self) -> None:
         """The command itself has ended: what is there, what comes within a moment, and no more. May be called twice."""
@@ -92,9 +94,8 @@ class Streams:
         """Read and forget what leftovers still write, until end of file or cancellation; then close. After ``take``."""
         try:
             async with trio.open_nursery() as nursery:
-                for stream, capture in self._captures.items():
-                    if not capture.eof:
-                        nursery.start_soon(self._forget, self._read_ends[stream])
+                for stream in self._captures.keys() - self._at_end:
+                    nursery.start_soon(self._forget, self._read_ends[stream])
         finally:
             self.close()
 
@@ -111,19 +112,39 @@ class Streams:
         self.close()
 
     async def _pump(self, stream: int) -> None:
-        capture = self._captures[stream]
-        while not capture.eof:
+        while stream not in self._at_end:
             await trio.lowlevel.wait_readable(self._read_ends[stream])
             if self._pull(stream) and self._last != math.inf:
                 self._scope.deadline = min(self._last, trio.current_time() + QUIET)
 
     def _pull(self, stream: int) -> int:
-        capture = self._captures[stream]
-        before = capture.kept
-        taken = capture.pull(self._read_ends[stream])
+        """Take what is there now, within a bound; return the number of bytes."""
+        capture, before = self._captures[stream], self._captures[stream].kept
+        if self._relay:
+            taken, at_end = self._pass_on(stream)
+        else:
+            taken, at_end = capture.pull(self._read_ends[stream]), capture.eof
+        if at_end:
+            self._at_end.add(stream)
         if self._on_output is not None and capture.kept > before:
             self._on_output(stream, capture.since(before))
         return taken
+
+    def _pass_on(self, stream: int) -> tuple[int, bool]:
+        """Hand one pipe's fill to ``on_output``, chunk by chunk."""
+        assert self._on_output is not None
+        descriptor, taken = self._read_ends[stream], 0
+        os.set_blocking(descriptor, False)
+        while taken < RELAYED:
+            try:
+                chunk = os.read(descriptor, CHUNK)
+            except BlockingIOError:
+                return taken, False
+            if not chunk:
+                return taken, True
+            taken += len(chunk)
+            self._on_output(stream, chunk)
+        return taken, False
 
     @staticmethod
     async def _forget(descriptor: int) -> None:

@@ -18,9 +18,10 @@ def start(script: str, out: int, err: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE, stdout=out, stderr=err)
 
 
-async def run(script: str, keep: int = 1 << 20, on_output: Callable[[int, bytes], None] | None = None) -> Taken:
+async def run(script: str, keep: int = 1 << 20, on_output: Callable[[int, bytes], None] | None = None,
+              relay: bool = False) -> Taken:
     """Run a script as a sandbox would: its end is reported apart from its output."""
-    with Streams(keep, on_output) as streams:
+    with Streams(keep, on_output, relay) as streams:
         out, err = streams.child_ends
         child = start(script, out, err)
         streams.close_child_ends()
@@ -93,6 +94,16 @@ async def test_chunks_are_what_is_kept_as_it_comes() -> None:
     assert b"".join(c for s, c in seen if s == 1) == out
     assert b"".join(c for s, c in seen if s == 2) == err == b"two\n"
     assert (len(out), dropped) == (50, 100_004 - 50)
+
+
+async def test_relayed_output_is_complete_and_not_kept() -> None:
+    seen: dict[int, int] = {1: 0, 2: 0}
+
+    def count(stream: int, chunk: bytes) -> None:
+        seen[stream] += len(chunk)
+
+    assert await run("head -c 30000000 /dev/zero; head -c 12345 /dev/zero >&2", 50, count, relay=True) == (b"", b"", 0, 0)
+    assert seen == {1: 30_000_000, 2: 12_345}
 
 
 async def test_a_leftover_can_go_on_writing_after_the_command() -> None:
