@@ -16,12 +16,15 @@ def command(as_json: bool) -> int:
     \b
     lemni doctor
     """
+    import trio
+
     from agent.cli.terminal import GREEN, RED, YELLOW, err, out, paint
     from agent.cli.visible import visible
-    from supervisor.sandbox import facts
+    from supervisor.sandbox.examine import examine
+    from supervisor.session.state import state_directory
 
-    host = facts.probe()
-    fit = all(layer.on for layer in host.layers if layer.required)
+    layers = trio.run(examine, state_directory())
+    fit = all(layer.on for layer in layers if layer.required)
     if as_json:
         from agent.cli.events import dumps
 
@@ -29,12 +32,12 @@ def command(as_json: bool) -> int:
             "fit": fit,
             "layers": [
                 {"name": item.name, "on": item.on, "required": item.required, "fact": item.fact, "remedy": item.remedy or None}
-                for item in host.layers
+                for item in layers
             ],
         }))
         return 0 if fit else 1
-    width = max(len(layer.name) for layer in host.layers)
-    for layer in host.layers:
+    width = max(len(layer.name) for layer in layers)
+    for layer in layers:
         state = paint("present", GREEN) if layer.on else paint("missing", RED if layer.required else YELLOW)
         out(f"{layer.name:<{width}}  {state}  {visible(layer.fact, lines=False)}")
         if not layer.on and layer.remedy:

@@ -110,8 +110,11 @@ class Events(SilentWatcher):
             "result", answer=report.answer, exit=report.exit, session=closing.session, ending=report.ending.value,
             reason=closing.reason,
             refusals=[
-                {"call": result.call_id, "reason": result.reason.value if result.reason else None, "text": result.text}
-                for result in report.refusals
+                {
+                    "call": result.call_id, "tool": proposal.tool,
+                    "reason": result.reason.value if result.reason else None, "text": result.text,
+                }
+                for proposal, result in report.refused
             ],
             changes=change_counts(closing),
         )

@@ -102,8 +102,9 @@ def _show(report: Report, watcher: Steps) -> None:
     closing = report.closing
     if closing.stop is not None:
         err(paint("stopped: ", RED, BOLD) + visible(closing.stop.text, lines=False) + " The task is not finished.")
-    if report.refusals:
-        err(paint(f"{len(report.refusals)} calls were refused", RED) + ", see above")
+    for proposal, result in report.refused:
+        reason = result.reason.value if result.reason else result.state.value
+        err(paint("refused: ", RED) + f"{visible(proposal.tool, lines=False)} [{reason}]")
     for notice in closing.notices:
         watcher.notice("session", notice)
     summary(closing)
