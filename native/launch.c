@@ -1,0 +1,450 @@
+/*
+ * From the supervisor's process to a new init, without ever copying the supervisor.
+ *
+ * The supervisor is a large Python process with threads, secrets and descriptors. Its child shares its memory for the few
+ * microseconds until execveat (CLONE_VM|CLONE_VFORK), so nothing is copied and the cost does not grow with it; and after
+ * execveat nothing of it is left: another program, no environment, one socket.
+ *
+ * Every function returns >= 0, or -errno. None touches Python: cffi releases the GIL around each.
+ */
+#define _GNU_SOURCE
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "init/protocol.h"
+#define LEMNI_HOSTED
+#include "init/sys.h"
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010U
+#endif
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL
+#endif
+
+#define CHILD_STACK 16384
+
+/* --- the child ------------------------------------------------------------------------------------------------------- */
+
+struct birth {
+    int channel, init_fd;
+    const char *const *argv, *const *envp;
+    volatile int error;
+};
+
+/*
+ * Keep the capabilities of the new user namespace across exec: the process is not uid 0 there (its maps are not even written),
+ * so only ambient ones survive. They are rights over the new namespaces, and none over the host.
+ */
+static long keep_capabilities(void) {
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2] = {{0}};
+    long result = sys(__NR_capget, &head, data);
+    if (result < 0) {
+        return result;
+    }
+    data[0].inheritable = data[0].permitted;
+    data[1].inheritable = data[1].permitted;
+    result = sys(__NR_capset, &head, data);
+    for (unsigned cap = 0; result >= 0 && cap < 64; cap++) {
+        if (!(data[cap / 32].permitted >> cap % 32 & 1)) {
+            continue; /* also past the kernel's last */
+        }
+        result = sys(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap);
+    }
+    return result;
+}
+
+/*
+ * Contract. Runs in the new process on the supervisor's memory, beside its other threads, on a stack of its own, while the
+ * launching thread sleeps. All signals are blocked, so no handler of Python can run here. Raw system calls only: no libc (its
+ * locks, caches and errno belong to the supervisor), no allocation; it writes to its stack and to b->error. Never returns.
+ */
+static void enter_init(void *argument) {
+    struct birth *b = argument;
+    long result = keep_capabilities();
+    if (result >= 0) {
+        /* onto 0, and everything else closed by the exec: a descriptor leaked into the supervisor stops here */
+        result = b->channel == 0 ? sys(__NR_fcntl, 0, F_SETFD, 0) : sys(__NR_dup3, b->channel, 0, 0);
+    }
+    if (result >= 0) {
+        result = sys(__NR_close_range, 1, ~0u, 4 /* CLOSE_RANGE_CLOEXEC: the program's own descriptor is needed until then */);
+    }
+    if (result >= 0) {
+        result = sys(__NR_execveat, b->init_fd, "", b->argv, b->envp, AT_EMPTY_PATH);
+    }
+    b->error = (int)-result;
+    sys_exit(127);
+}
+
+#if defined(__x86_64__)
+/* clone3 with CLONE_VM: as sys_clone_onto, the stack being in ``args``. */
+static inline long sys_clone3_onto(struct clone_args *args, void (*enter)(void *), void *argument) {
+    register void (*r12)(void *) __asm__("r12") = enter;
+    register void *r13 __asm__("r13") = argument;
+    long result;
+    __asm__ volatile("syscall\n\t"
+                     "testq %%rax, %%rax\n\t"
+                     "jnz 1f\n\t"
+                     "xorl %%ebp, %%ebp\n\t"
+                     "movq %%r13, %%rdi\n\t"
+                     "callq *%%r12\n\t"
+                     "hlt\n"
+                     "1:"
+                     : "=a"(result)
+                     : "a"((long)__NR_clone3), "D"(args), "S"(sizeof *args), "r"(r12), "r"(r13)
+                     : "rcx", "r11", "memory", "cc");
+    return result;
+}
+#else
+static inline long sys_clone3_onto(struct clone_args *args, void (*enter)(void *), void *argument) {
+    register long x8 __asm__("x8") = __NR_clone3;
+    register long x0 __asm__("x0") = (long)args;
+    register long x1 __asm__("x1") = sizeof *args;
+    register void (*x19)(void *) __asm__("x19") = enter;
+    register void *x20 __asm__("x20") = argument;
+    __asm__ volatile("svc #0\n\t"
+                     "cbnz x0, 1f\n\t"
+                     "mov x29, #0\n\t"
+                     "mov x0, x20\n\t"
+                     "blr x19\n\t"
+                     "brk #1\n"
+                     "1:"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x19), "r"(x20)
+                     : "memory", "cc", "x30");
+    return x0;
+}
+#endif
+
+/* --- small helpers ----------------------------------------------------------------------------------------------------- */
+
+static void close_fd(int *fd) {
+    if (*fd >= 0) {
+        (void)close(*fd);
+        *fd = -1;
+    }
+}
+
+static int write_at(int directory, const char *name, const char *text, size_t size) {
+    int fd = openat(directory, name, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    ssize_t wrote = write(fd, text, size); /* a map must come in one write */
+    int error = wrote < 0 ? errno : (size_t)wrote != size ? EIO : 0;
+    (void)close(fd);
+    return -error;
+}
+
+static int open_process(int pid) {
+    char path[32];
+    (void)snprintf(path, sizeof path, "/proc/%d", pid); /* our unreaped child: the number cannot have changed hands */
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int write_maps(int pid, const char *uid_map, size_t uid_size, const char *gid_map, size_t gid_size, int deny_setgroups,
+                      int *stage) {
+    int process = open_process(pid);
+    if (process < 0) {
+        *stage = LEMNI_STAGE_UID_MAP;
+        return process;
+    }
+    int result = 0;
+    if (deny_setgroups) { /* the kernel lets an ordinary user map a gid only after this */
+        *stage = LEMNI_STAGE_SETGROUPS;
+        result = write_at(process, "setgroups", "deny", 4);
+    }
+    if (result == 0) {
+        *stage = LEMNI_STAGE_UID_MAP;
+        result = write_at(process, "uid_map", uid_map, uid_size);
+    }
+    if (result == 0) {
+        *stage = LEMNI_STAGE_GID_MAP;
+        result = write_at(process, "gid_map", gid_map, gid_size);
+    }
+    (void)close(process);
+    return result;
+}
+
+/* A sealed memfd with this content. */
+static int sealed_copy(const char *name, const void *content, size_t size, unsigned extra) {
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | extra);
+    if (fd < 0) {
+        return -errno;
+    }
+    int error = 0;
+    for (size_t done = 0; error == 0 && done < size;) {
+        ssize_t wrote = write(fd, (const char *)content + done, size - done);
+        if (wrote < 0) {
+            error = errno == EINTR ? 0 : errno;
+        } else {
+            done += (size_t)wrote;
+        }
+    }
+    if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        (void)close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+/* --- messages ------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Send one request as one message. A payload over INLINE_MAX goes into a sealed memfd, the first descriptor. Does not block
+ * on a non-blocking channel: -EAGAIN, and nothing was sent.
+ */
+int lemni_send(int channel, uint32_t kind, uint32_t flags, uint64_t id, uint32_t argument, const void *payload, size_t size,
+               const int *fds, unsigned fd_count) {
+    if (fd_count > PLAN_FDS_MAX || size > PAYLOAD_MAX) {
+        return -E2BIG;
+    }
+    struct request head = {.kind = kind, .flags = flags & ~(uint32_t)IN_MEMFD, .id = id, .argument = argument, .size = (uint32_t)size};
+    int all[PLAN_FDS_MAX + 1];
+    unsigned count = 0;
+    int memfd = -1;
+    if (size > INLINE_MAX) {
+        memfd = sealed_copy("lemni-payload", payload, size, 0);
+        if (memfd < 0) {
+            return memfd;
+        }
+        head.flags |= IN_MEMFD;
+        all[count++] = memfd;
+    }
+    if (fd_count > 0) {
+        memcpy(all + count, fds, fd_count * sizeof(int));
+        count += fd_count;
+    }
+    struct iovec iov[2] = {{&head, sizeof head}, {(void *)payload, size}}; /* sendmsg does not write to it */
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = memfd >= 0 || size == 0 ? 1 : 2};
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof all)];
+    } control;
+    if (count > 0) {
+        memset(&control.head, 0, sizeof control.head);
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(rights), all, count * sizeof(int));
+    }
+    ssize_t sent;
+    do {
+        sent = sendmsg(channel, &message, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    int result = sent < 0 ? -errno : 0;
+    close_fd(&memfd);
+    return result;
+}
+
+/* --- launch -------------------------------------------------------------------------------------------------------------- */
+
+/* Clone the init into new namespaces; on return it has begun to run, or ``*stage`` says why not. */
+static int clone_init(int init_fd, int cgroup_fd, int cgroup_namespace, int channel, struct lemni_launched *out) {
+    static const char *const argv[] = {"lemni-init", NULL};
+    static const char *const envp[] = {NULL};
+    unsigned char stack[CHILD_STACK] __attribute__((aligned(16)));
+    struct birth b = {.channel = channel, .init_fd = init_fd, .argv = argv, .envp = envp, .error = 0};
+    uint64_t flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET |
+                     CLONE_NEWIPC | CLONE_NEWUTS | (cgroup_namespace ? CLONE_NEWCGROUP : 0);
+    struct clone_args args = {
+        .flags = flags | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)&out->pidfd,
+        .exit_signal = SIGCHLD,
+        .stack = (uint64_t)(uintptr_t)stack,
+        .stack_size = sizeof stack,
+        .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
+    };
+    /* all of them, glibc's own two included (which sigprocmask would leave): a handler must not run on shared memory */
+    uint64_t all = ~0ull;
+    uint64_t before = 0;
+    (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    long pid = sys_clone3_onto(&args, enter_init, &b);
+    (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof before);
+    if (pid < 0) {
+        out->stage = LEMNI_STAGE_CLONE;
+        return (int)pid;
+    }
+    out->pid = (int)pid;
+    if (b.error != 0) {
+        out->stage = LEMNI_STAGE_EXEC;
+        return -b.error;
+    }
+    return 0;
+}
+
+/* End a child that will not be handed out: by pidfd, reaped, so that nothing is left of a failed launch. */
+static void abandon(struct lemni_launched *out) {
+    if (out->pid > 0) {
+        (void)syscall(SYS_pidfd_send_signal, out->pidfd, SIGKILL, NULL, 0);
+        while (waitpid(out->pid, NULL, __WALL) < 0 && errno == EINTR) {
+        }
+        out->pid = -1;
+    }
+    close_fd(&out->pidfd);
+    close_fd(&out->channel);
+}
+
+static void await_first(struct lemni_launched *out, int ready_ms) {
+    struct pollfd wait = {out->channel, POLLIN, 0};
+    if (ready_ms > 0 && poll(&wait, 1, ready_ms) > 0) {
+        ssize_t got = recv(out->channel, out->first, sizeof out->first, MSG_DONTWAIT);
+        out->first_size = got > 0 ? (int)got : 0;
+    }
+}
+
+/*
+ * Launch an init, write its id maps, send it the plan, and wait up to ``ready_ms`` for its first word. Fills ``out``; the
+ * caller owns the process, the pidfd and the channel (close-on-exec, non-blocking). On -errno nothing is left behind.
+ */
+int lemni_launch(int init_fd, int cgroup_fd, int cgroup_namespace, const char *uid_map, size_t uid_map_size,
+                 const char *gid_map, size_t gid_map_size, int deny_setgroups, const void *plan, size_t plan_size,
+                 const int *fds, unsigned fd_count, int ready_ms, struct lemni_launched *out) {
+    memset(out, 0, sizeof *out);
+    out->pid = out->pidfd = out->channel = -1;
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        out->stage = LEMNI_STAGE_SOCKET;
+        return -errno;
+    }
+    out->channel = pair[0];
+    int result = clone_init(init_fd, cgroup_fd, cgroup_namespace, pair[1], out);
+    (void)close(pair[1]);
+    if (result == 0) {
+        result = write_maps(out->pid, uid_map, uid_map_size, gid_map, gid_map_size, deny_setgroups, &out->stage);
+    }
+    if (result == 0) {
+        out->stage = LEMNI_STAGE_PLAN;
+        result = lemni_send(out->channel, REQUEST_GO, 0, 0, 0, plan, plan_size, fds, fd_count);
+    }
+    if (result < 0) {
+        abandon(out);
+        return result;
+    }
+    out->stage = LEMNI_STAGE_NONE;
+    await_first(out, ready_ms);
+    (void)fcntl(out->channel, F_SETFL, O_RDWR | O_NONBLOCK);
+    return 0;
+}
+
+/*
+ * A descriptor to execute the program at ``path`` from: a sealed memfd, which no later change of the file reaches. Where
+ * memfds may not be executed (vm.memfd_noexec=2) the caller takes the file itself.
+ */
+int lemni_sealed_program(const char *path) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
+        return -errno;
+    }
+    struct stat st;
+    void *content = MAP_FAILED;
+    int result = fstat(file, &st) < 0 ? -errno : 0;
+    if (result == 0) {
+        content = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        result = content == MAP_FAILED ? -errno : 0;
+    }
+    if (result == 0) {
+        result = sealed_copy("lemni-init", content, (size_t)st.st_size, MFD_EXEC);
+        if (result == -EINVAL) { /* before Linux 6.3 there was no flag, and every memfd executable */
+            result = sealed_copy("lemni-init", content, (size_t)st.st_size, 0);
+        }
+        (void)munmap(content, (size_t)st.st_size);
+    }
+    (void)close(file);
+    return result;
+}
+
+/* --- idmapped mounts ------------------------------------------------------------------------------------------------------- */
+
+struct holder {
+    int parent;
+};
+
+/*
+ * Contract as enter_init's, but the launching thread does not sleep: this process only keeps a user namespace alive until its
+ * descriptor is open. It dies by the parent's SIGKILL, or with the parent.
+ */
+static void hold_namespace(void *argument) {
+    struct holder *h = argument;
+    int parent = h->parent;
+    (void)sys(__NR_prctl, PR_SET_PDEATHSIG, SIGKILL);
+    while (sys(__NR_getppid) == parent) { /* the parent died before the line above: end of its own */
+        (void)sys(__NR_ppoll, 0, 0, 0, 0, 0);
+    }
+    sys_exit(0);
+}
+
+/* A descriptor of a new user namespace with these maps. For a caller that may write them (root). */
+int lemni_user_namespace(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size) {
+    unsigned char stack[CHILD_STACK] __attribute__((aligned(16)));
+    struct holder h = {.parent = getpid()};
+    uint64_t all = ~0ull;
+    uint64_t before = 0;
+    (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    /* no exit signal: nobody who waits for SIGCHLD hears of it */
+    long pid = sys_clone_onto(CLONE_VM | CLONE_NEWUSER, stack + sizeof stack, hold_namespace, &h);
+    int result = (int)pid;
+    if (pid > 0) {
+        int stage;
+        result = write_maps((int)pid, uid_map, uid_map_size, gid_map, gid_map_size, 0, &stage);
+        if (result == 0) {
+            int process = open_process((int)pid);
+            result = process < 0 ? process : openat(process, "ns/user", O_RDONLY | O_CLOEXEC);
+            if (process >= 0) {
+                result = result < 0 ? -errno : result;
+                (void)close(process);
+            }
+        }
+        (void)kill((pid_t)pid, SIGKILL);
+        /* its stack is ours: do not return before it is gone */
+        while (waitpid((pid_t)pid, NULL, __WALL) < 0 && errno == EINTR) {
+        }
+    }
+    (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof before);
+    return result;
+}
+
+/*
+ * A detached mount of ``directory`` (a descriptor), its ids mapped by ``userns`` where that is >= 0. Nobody sees it until the
+ * init moves it in. Needs CAP_SYS_ADMIN of the host's user namespace.
+ */
+int lemni_detached_mount(int directory, int userns, int recursive) {
+    unsigned deep = recursive ? AT_RECURSIVE : 0;
+    long mount = syscall(SYS_open_tree, directory, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | deep);
+    if (mount < 0) {
+        return -errno;
+    }
+    if (userns >= 0) {
+        struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
+        if (syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH | deep, &attr, sizeof attr) < 0) {
+            int error = errno;
+            (void)close((int)mount);
+            return -error;
+        }
+    }
+    return (int)mount;
+}

@@ -1,0 +1,94 @@
+"""The typed door to ``launch.c``: clone an init, send it requests, make mounts that only a supervisor can make.
+
+Thin on purpose: types, errno to OSError, ownership of descriptors. The meaning is in ``supervisor.sandbox.launch``, the
+only importer. Each call is one C call with the GIL released.
+"""
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from native._launch import ffi, lib
+
+INIT = Path(__file__).parent / "lemni-init"
+
+
+class Stage(enum.IntEnum):
+    """How far a launch came that failed."""
+
+    NONE = 0
+    SOCKET = 1
+    CLONE = 2
+    EXEC = 3
+    SETGROUPS = 4
+    UID_MAP = 5
+    GID_MAP = 6
+    PLAN = 7
+
+
+class LaunchError(OSError):
+    """A launch failed at ``stage``; nothing of it is left."""
+
+    def __init__(self, errno: int, stage: Stage) -> None:
+        super().__init__(errno, f"{stage.name.lower()}: {os.strerror(errno)}")
+        self.stage = stage
+
+
+class Child(NamedTuple):
+    """A launched init. The caller owns all three: reaps ``pid``, closes ``pidfd`` and ``channel``."""
+
+    pid: int
+    pidfd: int
+    channel: int
+    first: bytes  # its first record, or b"" when none came in time
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return int(result)
+
+
+def sealed_program(path: Path) -> int:
+    """A sealed, executable copy of a program in memory. Raises OSError."""
+    return _checked(lib.lemni_sealed_program(os.fsencode(path)))
+
+
+def launch(
+    init_fd: int,
+    uid_map: bytes,
+    gid_map: bytes,
+    deny_setgroups: bool,
+    plan: bytes,
+    fds: Sequence[int],
+    cgroup_fd: int,
+    cgroup_namespace: bool,
+    ready_ms: int,
+) -> Child:
+    """Clone, map ids, send the plan, wait at most ``ready_ms`` for the first record. Raises LaunchError."""
+    out = ffi.new("struct lemni_launched *")
+    result = lib.lemni_launch(
+        init_fd, cgroup_fd, cgroup_namespace, uid_map, len(uid_map), gid_map, len(gid_map), deny_setgroups,
+        plan, len(plan), list(fds), len(fds), ready_ms, out,
+    )  # fmt: skip
+    if result < 0:
+        raise LaunchError(-result, Stage(out.stage))
+    return Child(out.pid, out.pidfd, out.channel, bytes(ffi.buffer(out.first, out.first_size)))
+
+
+def send(channel: int, kind: int, flags: int, id: int, argument: int, payload: bytes, fds: Sequence[int]) -> None:
+    """One request as one message; a large payload goes by sealed memfd. Raises OSError; BlockingIOError: nothing was sent."""
+    _checked(lib.lemni_send(channel, kind, flags, id, argument, payload, len(payload), list(fds), len(fds)))
+
+
+def user_namespace(uid_map: bytes, gid_map: bytes) -> int:
+    """A descriptor of a new user namespace with these maps. Raises OSError."""
+    return _checked(lib.lemni_user_namespace(uid_map, len(uid_map), gid_map, len(gid_map)))
+
+
+def detached_mount(directory: int, userns: int, recursive: bool) -> int:
+    """A detached mount of a directory, idmapped where ``userns`` is not -1. Raises OSError."""
+    return _checked(lib.lemni_detached_mount(directory, userns, recursive))
