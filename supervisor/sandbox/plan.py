@@ -17,7 +17,7 @@ from supervisor.sandbox import ops
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import Entry, HostFacts
 from supervisor.sandbox.ops import NODEV, NOEXEC, NOSUID, RECURSIVE, RO, Op
-from supervisor.sandbox.spec import HOME, WORKDIR, Limits, OverlayCopy, PlainCopy
+from supervisor.sandbox.spec import HOME, WORKDIR, Limits, PlainCopy
 
 ROOT_SIZE, ROOT_INODES = 8 << 20, 4096  # the root holds directories, links and a few small files
 SCAFFOLD = b"/.lower"  # where an idmapped lower layer stands for as long as it takes to mount the overlay
@@ -31,7 +31,8 @@ _SHARED = RO | NOSUID | NODEV
 class Draft:
     """Everything that the plan depends on. Equal drafts give equal plans, so that plans are cached by their draft.
 
-    ``joins`` is the number of v1 cgroups; ``watched`` means that no cgroup limits the sandbox and resource limits stand in;
+    ``copies`` are targets inside for overlays, whose layers travel as descriptors, and plain copies whole; ``joins`` is the
+    number of v1 cgroups; ``watched`` means that no cgroup limits the sandbox and resource limits stand in;
     ``detached`` that plain copies come as detached mounts (a privileged supervisor) and not by path.
     """
 
@@ -39,23 +40,21 @@ class Draft:
     profile: Profile
     ids: IdPlan
     limits: Limits
-    copies: tuple[OverlayCopy | PlainCopy, ...]
+    copies: tuple[bytes | PlainCopy, ...]
     files: tuple[tuple[bytes, bytes], ...]
     loopback: bool
     joins: int
     watched: bool
     detached: bool
-    landlock: Compiled | None
-    seccomp: bytes
 
 
-def copy_descriptors(copy: OverlayCopy | PlainCopy, detached: bool) -> int:
+def copy_descriptors(copy: bytes | PlainCopy, detached: bool) -> int:
     """How many descriptors this copy takes: lower, upper and work; or the detached mount; or none."""
-    return 3 if isinstance(copy, OverlayCopy) else int(detached)
+    return 3 if isinstance(copy, bytes) else int(detached)
 
 
-def build(draft: Draft) -> tuple[Op, ...]:
-    """The whole plan."""
+def build(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, ...]:
+    """The whole plan, with these compiled rules and this BPF program."""
     return (
         *_enter(draft),
         *_root(draft),
@@ -67,6 +66,7 @@ def build(draft: Draft) -> tuple[Op, ...]:
         ops.Pivot(),
         ops.ReadOnly(b"/"),
         *_renounce(draft),
+        *_confine(landlock, seccomp),
     )
 
 
@@ -162,19 +162,20 @@ def _scratch(draft: Draft) -> Iterator[Op]:
 def _copies(draft: Draft) -> Iterator[Op]:
     fd = draft.joins
     for copy in draft.copies:
-        yield ops.Dir(copy.target)
-        if isinstance(copy, OverlayCopy):
+        target = copy if isinstance(copy, bytes) else copy.target
+        yield ops.Dir(target)
+        if isinstance(copy, bytes):
             if draft.ids.idmapped:
                 yield ops.Dir(SCAFFOLD)
                 yield ops.MoveMount(fd, SCAFFOLD, _SHARED)
-                yield ops.Overlay(copy.target, -1, fd + 1, fd + 2, lower_path=SCAFFOLD)
+                yield ops.Overlay(target, -1, fd + 1, fd + 2, lower_path=SCAFFOLD)
                 yield ops.Detach(SCAFFOLD)
             else:
-                yield ops.Overlay(copy.target, fd, fd + 1, fd + 2)
+                yield ops.Overlay(target, fd, fd + 1, fd + 2)
         elif draft.detached:
-            yield ops.MoveMount(fd, copy.target, NOSUID | NODEV)
+            yield ops.MoveMount(fd, target, NOSUID | NODEV)
         else:
-            yield ops.Bind(copy.path, copy.target, NOSUID | NODEV)
+            yield ops.Bind(copy.path, target, NOSUID | NODEV)
         fd += copy_descriptors(copy, draft.detached)
 
 
@@ -186,7 +187,7 @@ def _renounce(draft: Draft) -> Iterator[Op]:
         yield ops.LoopbackUp()
     yield ops.Keyring()
     yield ops.OpenNetlink()
-    yield ops.OpenWorkdir(draft.copies[0].target if draft.copies else WORKDIR)
+    yield ops.OpenWorkdir(WORKDIR)
     yield ops.CommandIds(draft.ids.command_uid, draft.ids.command_gid)
     for which, value in rlimits(draft.limits, draft.watched):
         value = min(value, draft.host.hard_limit(which))
@@ -195,12 +196,15 @@ def _renounce(draft: Draft) -> Iterator[Op]:
     keep = 0 if draft.ids.shared else 1 << CAP_KILL | 1 << CAP_SETGID | 1 << CAP_SETUID
     yield ops.DropCaps(keep)
     yield ops.NoNewPrivs()
-    if draft.landlock is not None:
-        yield ops.LandlockRuleset(draft.landlock.handled_fs, draft.landlock.handled_net, draft.landlock.scoped)
-        for rule_path, access in draft.landlock.rules:
-            yield ops.LandlockRule(rule_path.encode(), access)
+
+
+def _confine(landlock: Compiled | None, seccomp: bytes) -> Iterator[Op]:
+    if landlock is not None:
+        yield ops.LandlockRuleset(landlock.handled_fs, landlock.handled_net, landlock.scoped)
+        for path, access in landlock.rules:
+            yield ops.LandlockRule(path.encode(), access)
         yield ops.LandlockEnforce()
-    yield ops.Seccomp(draft.seccomp)
+    yield ops.Seccomp(seccomp)
 
 
 def rlimits(limits: Limits, watched: bool) -> tuple[tuple[int, int], ...]:
