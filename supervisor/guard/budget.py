@@ -51,11 +51,17 @@ class Budget:
         actions = self.max_actions + self.granted_actions
         if self.actions >= actions:
             return Exhausted("actions", actions, self.actions)
-        if now >= self.deadline:
-            return Exhausted("minutes", (self.deadline - self.started) // MINUTE, (now - self.started) // MINUTE)
+        if late := self.overdue(now):
+            return late
         if self.model_bytes >= self.max_model_bytes:
             return Exhausted("modelBytes", self.max_model_bytes, self.model_bytes)
         return None
+
+    def overdue(self, now: int) -> Exhausted | None:
+        """The duration's own part of ``exhausted``."""
+        if now < self.deadline:
+            return None
+        return Exhausted("minutes", (self.deadline - self.started) // MINUTE, (now - self.started) // MINUTE)
 
     def exhausted_commands(self) -> Exhausted | None:
         """The bound that forbids a further command. An agent without commands left may still read, write and answer."""

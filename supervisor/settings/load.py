@@ -214,8 +214,10 @@ def _trusted(path: Path, owners: frozenset[int], error: type[SettingError], untr
         if failed.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
         raise error(doing, on=str(path), errno=failed.errno) from None
-    with open(fd, "rb", buffering=0) as file:
-        try:
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise error(doing, on=str(path), why="not a regular file")
+        with open(fd, "rb", buffering=0, closefd=False) as file:
             for what, status in (("it", os.fstat(fd)), ("its folder", os.stat(path.parent))):
                 if status.st_uid not in owners:
                     names = " or ".join(f"uid {uid}" for uid in sorted(owners))
@@ -227,14 +229,14 @@ def _trusted(path: Path, owners: frozenset[int], error: type[SettingError], untr
                         doing, on=str(path), why=f"others can write {what} (mode {stat.S_IMODE(status.st_mode):o})",
                         remedy=f"chmod go-w {path if what == 'it' else path.parent}", code=untrusted,
                     )
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise error(doing, on=str(path), why="not a regular file")
             data = bytearray()
             while len(data) <= MAX_BYTES and (chunk := file.read(MAX_BYTES + 1 - len(data))):
                 data += chunk
             return bytes(data)
-        except OSError as failed:
-            raise error(doing, on=str(path), errno=failed.errno) from None
+    except OSError as failed:
+        raise error(doing, on=str(path), errno=failed.errno) from None
+    finally:
+        os.close(fd)
 
 
 def _top_level(root: bytes) -> dict[str, str]:
