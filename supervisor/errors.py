@@ -125,6 +125,13 @@ class JournalBroken(LemniError):
     code = "journal_unwritable"
 
 
+class EntryRefused(LemniError):
+    """A journal entry has no canonical form (NaN, beyond 2^53, lone surrogate, over 64 KiB). Nothing was written."""
+
+    fault = Fault.LEMNI
+    code = "entry_refused"
+
+
 class StoreError(LemniError):
     """A stored session or diff is missing, ambiguous or damaged."""
 
