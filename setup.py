@@ -83,11 +83,12 @@ class BuildExtensions(build_ext):
 
 
 class BuildPython(build_py):
-    """build_py without the recipes of the cffi doors, which are of no use once built."""
+    """build_py, but the recipes of the cffi doors are left out: they are sources, of no use once built."""
 
-    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        modules = super().find_package_modules(package, package_dir)  # type: ignore[no-untyped-call]
-        return [found for found in modules if not found[1].endswith("_build")]
+    def build_module(self, module: str, module_file: str, package: str) -> Any:
+        if module.endswith("_build"):
+            return None
+        return super().build_module(module, module_file, package)  # type: ignore[no-untyped-call]
 
 
 class Build(build):

@@ -38,13 +38,31 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
+    except (Exception, BaseExceptionGroup) as error:
+        return tell(error)
+
+
+def tell(error: BaseException) -> int:
+    """Say on standard error what failed, whatever it is, and return its exit code.
+
+    A nursery's group is its most telling member: an interrupt, then an error raised on purpose, then anything else.
+    """
+    leaves = list(_leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves):
+        return INTERRUPTED
+    error = next((leaf for leaf in leaves if isinstance(leaf, LemniError)), leaves[0])
+    if isinstance(error, BrokenPipeError):
         silence(sys.stdout)
         return BROKEN_PIPE
-    except BaseExceptionGroup as group:
-        return show_group(group)
-    except Exception as error:
-        return _shown(error)
+    if not isinstance(error, LemniError):
+        err(visible("".join(traceback.format_exception(error))), end="")
+        error = LemniError(
+            "something failed that cannot fail",
+            why=f"{type(error).__name__}: {error}",
+            remedy="report it with the lines above; your repository was not changed",
+        )
+    show(error)
+    return ERROR
 
 
 def show(error: LemniError) -> None:
@@ -58,36 +76,9 @@ def show(error: LemniError) -> None:
             err(f"          {line}")
 
 
-def show_group(group: BaseExceptionGroup[BaseException]) -> int:
-    """A nursery's group is its most telling member: an interrupt, then an error raised on purpose, then anything else.
-
-    Returns its exit code.
-    """
-    leaves = list(_leaves(group))
-    for kind in (KeyboardInterrupt, SystemExit):
-        if any(isinstance(leaf, kind) for leaf in leaves):
-            return INTERRUPTED
-    return _shown(next((leaf for leaf in leaves if isinstance(leaf, LemniError)), leaves[0]))
-
-
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
     else:
         yield error
-
-
-def _shown(error: BaseException) -> int:
-    if isinstance(error, BrokenPipeError):
-        silence(sys.stdout)
-        return BROKEN_PIPE
-    if not isinstance(error, LemniError):
-        err(visible("".join(traceback.format_exception(error))), end="")
-        error = LemniError(
-            "something failed that cannot fail",
-            why=f"{type(error).__name__}: {error}",
-            remedy="report it with the lines above; your repository was not changed",
-        )
-    show(error)
-    return ERROR

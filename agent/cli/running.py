@@ -13,7 +13,6 @@ from agent.cli import problems, signals
 from agent.cli.summary import summary
 from agent.cli.terminal import RED, YELLOW, err, out, paint, silence
 from agent.cli.visible import visible
-from supervisor.errors import LemniError
 from supervisor.session.exec import run_exec
 from supervisor.session.request import ExecOutcome, SessionRequest
 from supervisor.types import CallState
@@ -28,11 +27,8 @@ def run(words: Sequence[str], timeout: float | None) -> int:
     received: list[signal.Signals] = []
     try:
         outcome = trio.run(_run, request, [os.fsencode(word) for word in words], relay, timeout, received)
-    except LemniError as error:
-        problems.show(error)
-        return REFUSED
-    except BaseExceptionGroup as group:
-        problems.show_group(group)
+    except Exception as error:
+        problems.tell(error)
         return REFUSED
     relay.end()
     if outcome is None:
