@@ -291,7 +291,7 @@ def parse_arguments(raw: str) -> dict[str, Any] | str:
     except (ValueError, RecursionError):  # an integer of thousands of digits
         return "The arguments hold a number that is too long."
     if not isinstance(value, dict):
-        return f"The arguments are a JSON {kind_of(value)}; one JSON object is expected."
+        return f"The arguments are {kind_of(value)}; one JSON object is expected."
     return value
 
 
@@ -320,13 +320,13 @@ def _too_deep(raw: str) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """JSON's name of a value's type."""
+    """JSON's name of a value's type, with its article."""
     if value is None:
         return "null"
     if isinstance(value, bool):
-        return "boolean"
-    names: dict[type, str] = {dict: "object", list: "array", str: "string", int: "whole number", float: "number"}
-    return names.get(type(value), "value")
+        return "a boolean"
+    names: dict[type, str] = {dict: "an object", list: "an array", str: "a string", int: "a whole number", float: "a number"}
+    return names.get(type(value), "a value")
 
 
 def shown(text: str, limit: int = 80) -> str:

@@ -154,6 +154,7 @@ class Loop:
     def _begin_message(self) -> None:
         self._interruption = trio.Event()
         self._streaming: trio.CancelScope | None = None
+        self._closing = False
         self._refused: list[tuple[Proposal, Result]] = []
         self._turns = 0
         self._meter = Meter()
@@ -195,9 +196,10 @@ class Loop:
             await self._session.interrupt()  # kills and journals: not given up when the turn itself is already over
 
     async def _on_stop(self) -> None:
-        """A stop that comes while the model streams (memory, a developer's stop) does not wait for the stream's end."""
+        """A stop that comes while the model streams (memory, a developer's stop) does not wait for the stream's end. The
+        summary is spared: it is what follows a stop."""
         await self._session.wait_stopped()
-        if self._streaming is not None:
+        if self._streaming is not None and not self._closing:
             self._streaming.cancel()
 
     async def _converse(self) -> Ended:
@@ -319,6 +321,7 @@ class Loop:
 
     async def _summary(self, stop: Stop) -> str:
         """The one model turn after a bound. It is offered no tool, and a call in it is never submitted."""
+        self._closing = True
         self.conversation.prompt(summary_request(stop.what))
         try:
             texts, assembler, _done = await self._exchange([], SUMMARY_SECONDS, summary=True)

@@ -41,8 +41,9 @@ def read_completion(text: str) -> list[ModelEvent]:
     """The events of one whole completion, of a server that does not stream."""
     record = _object(text)
     events = list(_events(record, "message"))
-    if not record.get("choices"):
-        raise bad_json("the answer has no choices")
+    choices = record.get("choices")
+    if not choices or not choices[0].get("message"):
+        raise bad_json("the answer has no message")
     return events if any(isinstance(event, Done) for event in events) else [*events, Done("")]
 
 

@@ -65,7 +65,7 @@ def secret_from_file(path: Path) -> Secret:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         raise SecretError(doing, on=str(path), errno=error.errno, remedy="check apiKeyFile in the configuration") from None
-    with os.fdopen(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise SecretError(doing, on=str(path), why="it is no regular file")
@@ -73,7 +73,11 @@ def secret_from_file(path: Path) -> Secret:
             raise SecretError(
                 doing, on=str(path), why=f"every user can read it (mode {status.st_mode & 0o777:o})", remedy=f"chmod 600 {path}"
             )
-        content = file.read(_MAX_KEY + 1)
+        content = os.read(fd, _MAX_KEY + 2)  # one read: a regular file gives all that it has
+    except OSError as error:
+        raise SecretError(doing, on=str(path), errno=error.errno) from None
+    finally:
+        os.close(fd)
     return _checked(content.decode("ascii", "replace").removesuffix("\n").removesuffix("\r"), str(path))
 
 

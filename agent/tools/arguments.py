@@ -56,7 +56,7 @@ class Text:
 
     def read(self, value: object) -> str:
         if not isinstance(value, str):
-            raise Refused(f"{self.name} is a {kind_of(value)}; a string is accepted.")
+            raise Refused(f"{self.name} is {kind_of(value)}; a string is accepted.")
         if not self.blank and not value.strip():
             raise Refused(f"{self.name} is empty; a string with something in it is accepted.")
         if len(value) > self.limit:
@@ -85,7 +85,7 @@ class Whole:
 
     def read(self, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Refused(f"{self.name} is a {kind_of(value)}; a whole number is accepted.")
+            raise Refused(f"{self.name} is {kind_of(value)}; a whole number is accepted.")
         if not self.least <= value <= self.most:
             raise Refused(f"{self.name} is out of range; {self.least} to {self.most} is accepted.")
         return value
@@ -104,7 +104,7 @@ class Flag:
 
     def read(self, value: object) -> bool:
         if not isinstance(value, bool):
-            raise Refused(f"{self.name} is a {kind_of(value)}; true or false is accepted.")
+            raise Refused(f"{self.name} is {kind_of(value)}; true or false is accepted.")
         return value
 
 
