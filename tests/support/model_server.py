@@ -129,7 +129,6 @@ class ModelServer:
 
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(0.1)  # how often the thread looks whether it should end
         accepting = threading.Thread(target=self._accept, name="model-server")
         self._threads.append(accepting)
         accepting.start()
@@ -137,6 +136,7 @@ class ModelServer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stopping.set()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         with self._lock:
             for connection in self._sockets:
                 with contextlib.suppress(OSError):  # the peer may have been faster
@@ -150,11 +150,11 @@ class ModelServer:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
 
     def _accept(self) -> None:
-        while not self._stopping.is_set():
+        while True:
             try:
                 connection, _ = self._listener.accept()
-            except TimeoutError:
-                continue
+            except OSError:
+                return
             connection.settimeout(_PATIENCE)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             thread = threading.Thread(target=self._serve, args=(connection,), name="model-server-connection")

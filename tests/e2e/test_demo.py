@@ -1,0 +1,27 @@
+"""The demo is a promise made on the first page: it works, and leaves the person's own HOME alone."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.lemni import ROOT, environment
+
+pytestmark = [pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "git", "bash")]
+
+
+def test_the_demo_repairs_the_project(home: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "demo"], cwd=ROOT, env={**environment(home), "TMPDIR": str(tmp_path)}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=120,
+    )
+    shown = done.stdout + done.stderr
+    assert done.returncode == 0, shown
+    assert "FAILED (failures=1)" in shown
+    assert "\n  │ OK\n" in shown or "┃ OK" in shown
+    assert "+    hours, minutes = divmod(round(seconds / 60), 60)" in shown
+    assert "sandbox opened in" in shown
+    assert os.listdir(home) == []

@@ -1,0 +1,109 @@
+"""``lemni exec``: the command's output and status are ours, and nothing else is the command's."""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.lemni import ARGV, environment, lemni
+
+pytestmark = [pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "git", "bash")]
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)])
+def test_the_status_is_the_commands(repo: Path, home: Path, script: str, code: int) -> None:
+    ended = lemni("exec", "--", "sh", "-c", script, cwd=repo, home=home)
+    assert ended.code == code, ended.err
+
+
+def test_the_streams_are_the_commands_byte_for_byte(repo: Path, home: Path) -> None:
+    code = "import os; os.write(1, bytes(range(256)) * 8192); os.write(2, b'\\xff\\x1b[31m')"
+    done = subprocess.run(
+        [*ARGV, "exec", "--", "python3", "-c", code], cwd=repo, env=environment(home), stdin=subprocess.DEVNULL,
+        capture_output=True, check=False, timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(bytes(range(256)) * 8192).digest()
+    assert done.stderr.startswith(b"\xff\x1b[31m") or b"\xff\x1b[31m" in done.stderr
+
+
+def test_a_terminal_is_protected_from_the_command(repo: Path, home: Path) -> None:
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*ARGV, "exec", "--", "printf", r"\033]0;title\007"], cwd=repo,
+        env={**environment(home), "TERM": "xterm", "NO_COLOR": "1"}, stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL,
+    ) as process:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(leader, 4096)
+            except OSError:  # EIO: the other end is closed
+                break
+            if not chunk:
+                break
+            shown += chunk
+        assert process.wait(timeout=60) == 0
+    os.close(leader)
+    assert shown == b"<U+001B>]0;title<U+0007>"
+
+
+def test_changes_are_kept_and_their_id_is_told(repo: Path, home: Path) -> None:
+    ended = lemni("exec", "--", "sh", "-c", "echo new > README; rm src/a.py", cwd=repo, home=home)
+    assert (ended.code, ended.out) == (0, "")
+    (session,) = json.loads(lemni("sessions", "--json", cwd=repo, home=home).out)
+    assert f"lemni diff {session['id']}" in ended.err
+    assert (session["kind"], session["files"], session["decision"]) == ("exec", 2, "undecided")
+    assert (repo / "README").read_text() == "a repository\n"
+    assert lemni("apply", cwd=repo, home=home, stdin=b"y\n").code == 0
+    assert (repo / "README").read_text() == "new\n"
+    assert not (repo / "src/a.py").exists()
+    assert lemni("journal", "verify", cwd=repo, home=home).code == 0
+
+
+def test_the_command_sees_nothing_of_the_caller(repo: Path, home: Path) -> None:
+    secret = {"LEMNI_API_KEY": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2"}
+    ended = lemni("exec", "--", "sh", "-c", "env; pwd; ls -A /; cat /proc/self/mountinfo", cwd=repo, home=home, env=secret)
+    assert ended.code == 0, ended.err
+    assert "hunter2" not in ended.out
+    assert str(repo) not in ended.out
+    assert str(home) not in ended.out
+    assert "\n/workspace\n" in ended.out
+
+
+def test_standard_input_is_empty(repo: Path, home: Path) -> None:
+    ended = lemni("exec", "--", "cat", cwd=repo, home=home, stdin=b"not for it")
+    assert (ended.code, ended.out) == (0, "")
+
+
+def test_a_missing_command_is_the_shells_127_or_our_125(repo: Path, home: Path) -> None:
+    ended = lemni("exec", "--", "no-such-command", cwd=repo, home=home)
+    assert ended.code in {125, 127}
+    assert "no-such-command" in ended.err
+
+
+def test_outside_what_is_authorised_lemni_fails_with_125(public_tmp: Path, home: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", "bare"], cwd=public_tmp, check=True)
+    ended = lemni("exec", "--", "true", cwd=public_tmp / "bare", home=home)
+    assert ended.code == 125
+    assert "bare_repository" in ended.err
+
+
+def test_a_timeout_ends_the_command(repo: Path, home: Path) -> None:
+    ended = lemni("exec", "--timeout", "0.2", "--", "sleep", "1000", cwd=repo, home=home)
+    assert ended.code == 137, ended.err
+    assert "longer than allowed" in ended.err
+
+
+def test_doctor_says_whether_it_would_open(repo: Path, home: Path) -> None:
+    ended = lemni("doctor", cwd=repo, home=home)
+    assert ended.code == 0, ended.out + ended.err
+    assert "seccomp" in ended.out
+    report = json.loads(lemni("doctor", "--json", cwd=repo, home=home).out)
+    assert report["fit"] is True
+    assert all(layer["on"] for layer in report["layers"] if layer["required"])
