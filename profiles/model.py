@@ -102,7 +102,7 @@ class LandlockProfile:
     scopes: frozenset[str] = field(default_factory=frozenset)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # by identity: loaded once, and the key of what is compiled from it
 class Profile:
     """One profile, whole."""
 

@@ -94,7 +94,7 @@ class Sandbox:
         if pending.end is None and not timed_out and self._channel.broken.is_set():
             streams.close()
             raise ChannelBroken("running a command", why="the sandbox ended meanwhile")
-        execution = execution_of(command, pending, streams, (time.monotonic_ns() - began) // 1000, timed_out)
+        execution = self._outcome(command, pending, streams, began, timed_out)
         if streams.at_end or self._leftovers is None or self._channel.broken.is_set():
             streams.close()
         else:
@@ -116,6 +116,12 @@ class Sandbox:
         """Kill everything at once. Running commands raise ``ChannelBroken``."""
         self._kill()
         await self._channel.broken.wait()
+
+    def _outcome(self, command: Command, pending: Pending, streams: Streams, began: int, timed_out: bool) -> Execution:
+        execution = execution_of(command, pending, streams, (time.monotonic_ns() - began) // 1000, timed_out)
+        if isinstance(self._group, Watched):
+            self._group.credit(execution.cpu_us, execution.max_rss)
+        return execution
 
     def _kill(self) -> None:
         if self._pidfd >= 0:
@@ -244,6 +250,10 @@ async def _settle(opened: opening.Opened, sandbox: Sandbox, spec: SandboxSpec) -
 
 async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> None:
     """Kill init, and with it the pid namespace; reap it; remove the group. Bounded; what stays is left to the sweep."""
+    # Before the kill: the last reference to the overlay then goes with init, and its teardown waits for nobody here.
+    if sandbox.workdir >= 0:
+        os.close(sandbox.workdir)
+        sandbox.workdir = -1
     sandbox._kill()
     with trio.move_on_after(DEATH_SECONDS) as limit:
         await trio.lowlevel.wait_readable(opened.pidfd)
@@ -253,9 +263,6 @@ async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> No
     sandbox._judge()
     sandbox._pidfd = -1
     opened.channel.close()
-    if sandbox.workdir >= 0:
-        os.close(sandbox.workdir)
-        sandbox.workdir = -1
     os.close(opened.pidfd)
     removed = opened.group.remove()
     for _ in range(REMOVALS):

@@ -29,9 +29,9 @@ class HostView:
     read_only: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # by identity: read once, and the key of cached plans
 class HostFacts:
-    """The machine as this process sees it. Hashable: plans are cached by it."""
+    """The machine as this process sees it."""
 
     uid: int
     gid: int

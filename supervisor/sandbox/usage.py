@@ -27,9 +27,16 @@ class Watched:
         self._memory_peak = 0
         self._processes_peak = 0
         self._cpu_us = 0
+        self._ended_us = 0
 
     def launched(self, pid: int) -> None:
         self._init = pid
+
+    def credit(self, cpu_us: int, max_rss: int) -> None:
+        """A command ended: what it used is known exactly, and no look would find it any more."""
+        self._ended_us += cpu_us
+        self._memory_peak = max(self._memory_peak, max_rss)
+        self._processes_peak = max(self._processes_peak, 1)
 
     def sample(self) -> Sample:
         memory, processes, cpu_us = 0, 0, 0
@@ -40,7 +47,7 @@ class Watched:
                 memory += seen[0]
                 cpu_us += seen[1]
         # What ended unobserved is missing from the sum, so the sum may shrink: usage does not.
-        self._cpu_us = max(self._cpu_us, cpu_us)
+        self._cpu_us = max(self._cpu_us, cpu_us, self._ended_us)
         self._memory_peak = max(self._memory_peak, memory)
         self._processes_peak = max(self._processes_peak, processes)
         return Sample(
