@@ -29,6 +29,7 @@ class ModelConfig:
     api_key_env: str | None = None
     api_key_file: str | None = None
     script: str | None = None
+    proxy: str | None = None  # the environment's proxies are not read
     origin: str = ""  # FILE:LINE
 
 
@@ -97,7 +98,7 @@ EXECUTION_KEYS: dict[str, tuple[str, Range | None]] = {
     "subagentMaxConcurrent": ("subagent_max_concurrent", limits.SUBAGENT_CONCURRENT),
     "continueAfterToolRejection": ("continue_after_tool_rejection", None),
 }
-_MODEL_KEYS = ("name", "provider", "apiBase", "model", "apiKeyEnv", "apiKeyFile", "script")
+_MODEL_KEYS = ("name", "provider", "apiBase", "model", "apiKeyEnv", "apiKeyFile", "script", "proxy")
 
 
 def parse_config(data: bytes, source: str) -> Config:
@@ -137,10 +138,10 @@ def _model(document: Document, node: Node, key: str) -> ModelConfig:
     if "apiKeyEnv" in keys and "apiKeyFile" in keys:
         raise document.error(f"read {key}", on=document.place(node), why="`apiKeyEnv` and `apiKeyFile` exclude each other")
     said = {name: document.text(value, f"{key}.{name}") for name, value in keys.items()}
-    base = said.get("apiBase")
-    if base is not None and not base.startswith(("http://", "https://")):
-        raise document.refusal(keys["apiBase"], f"{key}.apiBase", "a URL that starts with http:// or https:// is expected")
+    for name in ("apiBase", "proxy"):
+        if name in said and not said[name].startswith(("http://", "https://")):
+            raise document.refusal(keys[name], f"{key}.{name}", "a URL that starts with http:// or https:// is expected")
     return ModelConfig(
-        said["name"], provider, base, said.get("model"), said.get("apiKeyEnv"), said.get("apiKeyFile"), said.get("script"),
-        document.place(node),
+        said["name"], provider, said.get("apiBase"), said.get("model"), said.get("apiKeyEnv"), said.get("apiKeyFile"),
+        said.get("script"), said.get("proxy"), document.place(node),
     )
