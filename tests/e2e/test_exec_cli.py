@@ -36,7 +36,8 @@ def test_a_terminal_is_protected_from_the_command(repo: Path, home: Path) -> Non
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [*ARGV, "exec", "--", "printf", r"\033]0;title\007"], cwd=repo,
-        env={**environment(home), "TERM": "xterm", "NO_COLOR": "1"}, stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL,
+        env={**environment(home), "TERM": "xterm", "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL,
     ) as process:
         os.close(follower)
         shown = b""
