@@ -10,6 +10,7 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from native import launch as native
 from supervisor.errors import LaunchFailed
@@ -79,25 +80,23 @@ def launch(
     at most ``ready_ms`` milliseconds. Call it from a thread that lives as long as the sandbox: the parent-death signal
     follows the thread. Raises LaunchFailed; then nothing is left behind.
     """
-    program = _sealed()
+    rest = (maps.uid_map, maps.gid_map, maps.deny_setgroups, plan, fds, cgroup, cgroup_namespace, ready_ms)
     try:
-        try:
-            child = _launch(program if program is not None else _installed(), maps, plan, fds, cgroup, cgroup_namespace, ready_ms)
-        except native.LaunchError as error:
-            if program is None or error.stage is not native.Stage.EXEC or error.errno not in (errno.EACCES, errno.EPERM):
-                raise
-            child = _launch(_installed(), maps, plan, fds, cgroup, cgroup_namespace, ready_ms)
+        return Launched(*_clone(*rest))
     except native.LaunchError as error:
         raise LaunchFailed(_DOING[error.stage], errno=error.errno) from error
-    return Launched(*child)
 
 
-def _launch(
-    program: int, maps: IdMaps, plan: bytes, fds: Sequence[int], cgroup: int, cgroup_namespace: bool, ready_ms: int
-) -> native.Child:
-    return native.launch(
-        program, maps.uid_map, maps.gid_map, maps.deny_setgroups, plan, fds, cgroup, cgroup_namespace, ready_ms
-    )
+def _clone(*rest: Any) -> native.Child:
+    """native.launch with the sealed program; with the installed file where executing the sealed one is forbidden."""
+    program = _sealed()
+    if program is not None:
+        try:
+            return native.launch(program, *rest)
+        except native.LaunchError as error:
+            if error.stage is not native.Stage.EXEC or error.errno not in (errno.EACCES, errno.EPERM):
+                raise
+    return native.launch(_installed(), *rest)
 
 
 def send(

@@ -1,0 +1,54 @@
+"""What the init is made of: no libc, nothing to relocate, the flags of setup.py under which every warning is an error."""
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import needs
+
+ROOT = Path(__file__).parents[3]
+INIT = ROOT / "native/lemni-init"
+
+
+def output(*argv: str | Path) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(autouse=True)
+def binutils() -> None:
+    needs.require("cc")
+    assert INIT.exists(), "build first: setup.py build_ext --inplace"
+
+
+def test_no_symbol_is_left_to_a_library() -> None:
+    assert output("nm", "-u", INIT) == ""
+
+
+def test_it_is_executable_and_needs_no_interpreter() -> None:
+    assert INIT.stat().st_mode & stat.S_IXUSR
+    headers = output("readelf", "-lW", INIT)
+    assert "INTERP" not in headers
+    assert "NEEDED" not in output("readelf", "-dW", INIT)
+
+
+def test_nothing_is_relocated_since_nobody_would_do_it() -> None:
+    assert "There are no relocations" in output("readelf", "-rW", INIT)
+
+
+def test_its_stack_is_not_executable() -> None:
+    (line,) = [line for line in output("readelf", "-lW", INIT).splitlines() if "GNU_STACK" in line]
+    assert "RWE" not in line
+
+
+def test_it_is_small() -> None:
+    assert INIT.stat().st_size < 64 * 1024
+
+
+def test_run_by_itself_it_ends_at_once() -> None:
+    with open(os.devnull, "rb") as null:
+        done = subprocess.run([INIT], stdin=null, capture_output=True, timeout=10, check=False)
+    assert done.returncode == 0  # no channel is the end of the channel
