@@ -25,6 +25,7 @@ from agent.context import Conversation, given_up, summary_request, system_prompt
 from agent.errors import ModelError
 from agent.providers.base import Done, Meter, ModelEvent, Provider, ReasoningDelta, TextDelta
 from agent.tools.catalogue import Catalogue
+from supervisor.session import request
 from supervisor.types import CallState, Layer, Proposal, Reason, Result, Stop, StopKind
 
 SUMMARY_SECONDS = 180.0
@@ -50,32 +51,38 @@ class Door(Protocol):
     def minutes_left(self) -> float: ...
 
 
-class Watcher(Protocol):
-    """Everything that a screen may show, for the screen only. No method may block; none decides anything.
+class Watcher(request.Watcher, Protocol):
+    """Everything that a screen may show: the session's part, and the conversation's. None may block or decide.
 
-    The first three are the session's (``supervisor.session.request.Watcher``). Fragments are the model's raw words: a
-    terminal must escape them.
+    Fragments are the model's raw words: a terminal must escape them. Of a call's states, GENERATING and the CANCELED of a turn
+    that is given up come from the loop, the others from the session.
     """
 
-    def state(self, call_id: str, tool: str, state: CallState) -> None: ...
-    def output(self, call_id: str, stream: int, data: bytes) -> None: ...
-    def notice(self, code: str, text: str) -> None: ...
+    def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None:
+        """The session is open; ``opened_us`` is what the sandbox took, in microseconds."""
 
-    def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None: ...
-    def turn(self, number: int, summary: bool) -> None: ...
-    def text(self, fragment: str) -> None: ...
-    def reasoning(self, fragment: str) -> None: ...
-    def arguments(self, call_id: str, tool: str, fragment: str) -> None: ...
-    def proposed(self, proposal: Proposal) -> None: ...
-    def result(self, proposal: Proposal, result: Result) -> None: ...
+    def turn(self, number: int, summary: bool) -> None:
+        """A model call begins; ``summary``: the closing one, without tools."""
+
+    def text(self, fragment: str) -> None:
+        """A piece of the assistant's words."""
+
+    def reasoning(self, fragment: str) -> None:
+        """A piece of reasoning that the server sends apart."""
+
+    def arguments(self, call_id: str, tool: str, fragment: str) -> None:
+        """A piece of a call's argument text; the call is not complete, and may never be."""
+
+    def proposed(self, proposal: Proposal) -> None:
+        """A call is complete, or faulty for good; the session judges it next."""
+
+    def result(self, proposal: Proposal, result: Result) -> None:
+        """What the call came to."""
 
 
-class SilentWatcher:
+class SilentWatcher(request.SilentWatcher):
     """Shows nothing. Subclass it and show what you want."""
 
-    def state(self, call_id: str, tool: str, state: CallState) -> None: ...
-    def output(self, call_id: str, stream: int, data: bytes) -> None: ...
-    def notice(self, code: str, text: str) -> None: ...
     def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None: ...
     def turn(self, number: int, summary: bool) -> None: ...
     def text(self, fragment: str) -> None: ...

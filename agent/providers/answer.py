@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 import httpx
 import trio
@@ -15,35 +14,11 @@ import trio
 from agent.errors import ModelError
 from agent.providers.base import Done, Meter, ModelEvent
 from agent.providers.chunks import bad_json, event_error, quoted, read_chunk, read_completion
-from agent.providers.secret import Secret
+from agent.providers.endpoint import Endpoint
 from agent.providers.sse import EventParser, ServerEvent, StreamError
 
 DOING = "asking the model"
 _DRAIN_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the model is, and how long to wait for it. Durations in seconds.
-
-    ``first_byte`` is long because a local server may read a long context for minutes before it says a word; ``idle`` is the
-    silence between two reads after that (keep-alive comments break it). ``max_answer`` is in bytes.
-    """
-
-    name: str
-    api_base: str
-    model: str
-    key: Secret | None = None
-    proxy: str | None = None
-    connect: float = 10.0
-    first_byte: float = 600.0
-    idle: float = 120.0
-    delays: tuple[float, ...] = (0.5, 1.5)
-    max_answer: int = 64 * 1024 * 1024
-
-    @property
-    def url(self) -> str:
-        return self.api_base.rstrip("/") + "/chat/completions"
 
 
 class Again(Exception):

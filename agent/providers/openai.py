@@ -15,17 +15,16 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import trio
 
 from agent.context import Conversation, openai_messages
 from agent.errors import ModelError
-from agent.providers.answer import DOING, Again, Endpoint, Reading, idle, is_html, open_body
+from agent.providers.answer import DOING, Again, Reading, idle, is_html, open_body
 from agent.providers.base import Meter, ModelEvent
 from agent.providers.chunks import quoted, reported_error
-from supervisor.errors import SettingError
+from agent.providers.endpoint import Endpoint
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 _MAX_ERROR_BODY = 64 * 1024  # bytes of an error's body that are read for its message
@@ -35,7 +34,7 @@ _ERROR_BODY_SECONDS = 10.0
 @asynccontextmanager
 async def open_openai(endpoint: Endpoint) -> AsyncIterator[OpenAIProvider]:
     """A provider with its connection pool, closed on the way out."""
-    scheme = _checked_scheme(endpoint)
+    scheme = endpoint.checked_scheme()
     headers = {"accept": "text/event-stream, application/json", "accept-encoding": "identity", "user-agent": "lemni"}
     if endpoint.key is not None:
         headers["authorization"] = f"Bearer {endpoint.key.reveal()}"
@@ -46,22 +45,6 @@ async def open_openai(endpoint: Endpoint) -> AsyncIterator[OpenAIProvider]:
         headers=headers, timeout=timeout, verify=verify, trust_env=False, proxy=endpoint.proxy, follow_redirects=False
     ) as client:
         yield OpenAIProvider(endpoint, client)
-
-
-def _checked_scheme(endpoint: Endpoint) -> str:
-    """The scheme of an address that is one: with a host and a real port, without a user, a query or a fragment."""
-    try:
-        parts = urlsplit(endpoint.api_base)
-        whole = bool(parts.hostname) and parts.port != 0
-        httpx.URL(endpoint.url)
-    except (ValueError, httpx.InvalidURL):
-        whole = False
-    if not whole or parts.scheme not in ("http", "https") or parts.username or parts.password or parts.query or parts.fragment:
-        raise SettingError(
-            "reading apiBase", on=endpoint.name, why="it is no address, or has a user, a query or a fragment",
-            remedy="write it as http(s)://HOST[:PORT]/v1, and the key under apiKeyEnv or apiKeyFile",
-        )
-    return parts.scheme
 
 
 class OpenAIProvider:

@@ -16,7 +16,8 @@ from agent.context import Conversation
 from agent.errors import ModelError
 from agent.loop import Ended, Ending, Loop, SilentWatcher
 from agent.providers.base import Meter, ModelEvent, TextDelta, Usage
-from agent.providers.openai import Endpoint, OpenAIProvider, open_openai
+from agent.providers.endpoint import Endpoint
+from agent.providers.openai import OpenAIProvider, open_openai
 from agent.providers.secret import Secret
 from agent.tools.catalogue import Catalogue
 from supervisor.errors import SettingError
@@ -332,7 +333,10 @@ async def test_a_proxy_of_the_configuration_is_used() -> None:
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "All right."
 
 
-@pytest.mark.parametrize("base", ["http://user:pass@h/v1", "http://h/v1?x=1", "http:///v1", "http://[::1", "http://h:99999/v1", "ftp://h/", "x"])
+@pytest.mark.parametrize(
+    "base",
+    ["http://user:pass@h/v1", "http://h/v1?x=1", "http:///v1", "http://[::1", "http://h:99999/v1", "ftp://h/", "x"],
+)
 async def test_an_address_that_is_none(base: str) -> None:
     with pytest.raises(SettingError):
         async with open_openai(Endpoint("test", base, "m")):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SecretError
-from agent.providers.openai import Endpoint
+from agent.providers.endpoint import Endpoint
 from agent.providers.secret import Secret, secret_from_environment, secret_from_file
 
 KEY = "sk-very-secret-0123456789"
