@@ -39,9 +39,9 @@ class Operation(enum.Enum):
 class State:
     """What stands at a path, before or after.
 
-    ``mode`` is the nine permission bits (set-id and sticky bits never travel), 0 for a link. ``sha256`` is of a file's bytes, in
-    hexadecimal, and empty when they were not read (then ``ctime_ns`` alone tells a later change). ``text``: small enough and
-    free of NUL bytes, so that its lines are shown and its blob is kept.
+    ``mode`` is the nine permission bits (set-id and sticky bits never travel), 0 for a link. ``sha256`` is of a file's
+    bytes, in hexadecimal, and empty when they were not read (then ``ctime_ns`` alone tells a later change). ``text``: small
+    enough and free of NUL bytes, so that its lines are shown and its blob is kept.
     """
 
     kind: Kind

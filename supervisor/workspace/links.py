@@ -1,7 +1,7 @@
 """Where a symbolic link leads, worked out without following it. Pure.
 
-A link that a session made is applied only when it stays inside the project *as the project will be*: counting ``..`` in its text
-is not enough, because a path may go through other links (``s -> ../..`` makes ``s/../x`` climb further than it looks).
+A link that a session made is applied only when it stays inside the project *as the project will be*: counting ``..`` in its
+text is not enough, because a path may go through other links (``s -> ../..`` makes ``s/../x`` climb further than it looks).
 """
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _HOPS = 40  # as the kernel's own limit (path_resolution(7))
 def why_not(path: bytes, target: bytes, read_link: Callable[[bytes], bytes | None]) -> str:
     """Why a link at ``path`` with this target must not be applied, or "" when it may.
 
-    ``read_link(path)`` gives the target of what will be a link at that relative path, or None. Components that do not exist count
-    as plain names: they could be made later.
+    ``read_link(path)`` gives the target of what will be a link at that relative path, or None. Components that do not exist
+    count as plain names: they could be made later.
     """
     if target.startswith(b"/"):
         return "it is a link to an absolute path"
