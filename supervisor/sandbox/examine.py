@@ -45,7 +45,7 @@ async def scratch_sandbox(
     host: HostFacts, state: Path, profile: Profile, limits: Limits | None = None
 ) -> AsyncIterator[Sandbox]:
     """A sandbox over an empty project of its own, in a scratch directory that goes with it."""
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)  # noqa: ASYNC240  (one call each: a thread would cost more)
     scratch = Path(tempfile.mkdtemp(prefix="trial-", dir=state))
     try:
         project = scratch / "project"
@@ -71,8 +71,10 @@ def overlay_copy(project: Path, scratch: Path, taken: Claim) -> OverlayCopy:
 
 
 def remove(scratch: Path) -> None:
-    """Remove a scratch directory: the overlay leaves a directory of mode 000 in its work directory."""
-    inner = scratch / "work" / "work"
-    if inner.is_dir():
-        inner.chmod(0o700)
+    """Remove a scratch directory: the overlay, and commands, leave directories that their owner may not enter."""
+    for directory, names, _ in os.walk(scratch):
+        for name in names:
+            path = os.path.join(directory, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
     shutil.rmtree(scratch)

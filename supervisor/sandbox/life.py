@@ -145,26 +145,27 @@ class Sandbox:
     async def _attend(self, command: Command, pending: Pending, streams: Streams) -> bool:
         """Wait for the end of a command and of its output. True when its time was over and it was killed."""
         deadline = trio.current_time() + command.timeout
+        over = False
         try:
             with trio.move_on_after(min(BRIEF_SECONDS, command.timeout)):
                 await pending.ended.wait()
             if pending.ended.is_set() and streams.pull_now():
+                over = True
                 return False
-            with trio.CancelScope(deadline=deadline) as limit:
+            with trio.CancelScope(deadline=deadline):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(streams.drain)
                     await pending.ended.wait()
                     streams.command_ended()
-        except trio.Cancelled:
-            with trio.CancelScope(shield=True):
-                await self._end(pending)
-            raise
-        if not limit.cancelled_caught or pending.end is not None:
-            return False
-        with trio.CancelScope(shield=True):
-            await self._end(pending)
+            over = pending.ended.is_set()
+        finally:
+            # Too late, cancelled from outside, or an error of ours: whatever it is, nothing of the command goes on.
+            if not over:
+                with trio.CancelScope(shield=True):
+                    await self._end(pending)
+        if not over:
             streams.pull_now()
-        return True
+        return not over
 
     async def _end(self, pending: Pending) -> None:
         """Kill everything of a command; when that does not succeed in time, the sandbox."""
