@@ -34,7 +34,7 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
     record = chosen(store, session)
     changes = store.load_changes(record.id)
     if as_json:
-        from agent.cli.events import dumps
+        from agent.cli.jsontext import dumps
 
         out(dumps({"session": record.id, "decision": record.decision.value, **listed(changes)}))
     elif patch:

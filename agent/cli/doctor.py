@@ -26,7 +26,7 @@ def command(as_json: bool) -> int:
     layers = trio.run(examine, state_directory())
     fit = all(layer.on for layer in layers if layer.required)
     if as_json:
-        from agent.cli.events import dumps
+        from agent.cli.jsontext import dumps
 
         out(dumps({
             "fit": fit,

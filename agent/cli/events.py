@@ -1,48 +1,17 @@
-"""``--json``: the same steps as one JSON object a line on standard output, the last of them ``{"type": "result", …}``.
-
-Everything beyond ASCII is written ``\\uXXXX``, so that no terminal obeys what passes; a byte that is not UTF-8 is shown as
-``<0x9B>``, because JSON has no way to carry it.
-"""
+"""``--json``: the same steps as one JSON object a line on standard output, the last of them ``{"type": "result", …}``."""
 from __future__ import annotations
 
 import codecs
 import dataclasses
-import json
-import re
 from typing import Any
 
+from agent.cli.jsontext import dumps
 from agent.cli.terminal import out
-from agent.cli.visible import visible
 from agent.loop import SilentWatcher
 from agent.wiring import Report
 from supervisor.errors import LemniError
 from supervisor.session.request import Closing
 from supervisor.types import CallState, Layer, Proposal, Result
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def dumps(value: Any) -> str:
-    """One line of ASCII JSON; bytes and text that is not Unicode are made visible."""
-    return json.dumps(_plain(value), ensure_ascii=True, separators=(", ", ": "))
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case bytes():
-            return _text(value.decode("utf-8", "surrogateescape"))
-        case str():
-            return _text(value)
-        case dict():
-            return {str(_plain(key)): _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case _:
-            return value
-
-
-def _text(value: str) -> str:
-    return _SURROGATE.sub(lambda found: visible(found[0]), value)
 
 
 class Events(SilentWatcher):

@@ -8,7 +8,11 @@ from typing import Any
 
 import click
 
-USAGE = 3  # not 2: that one says "unsealed" here
+
+class JournalUsage(click.UsageError):
+    """A usage error that exits 3: 2 says "not sealed" here."""
+
+    exit_code = 3
 
 
 class JournalGroup(click.Group):
@@ -31,8 +35,7 @@ def usage_is_three() -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
-        error.exit_code = USAGE
-        raise
+        raise JournalUsage(error.format_message(), error.ctx) from None
 
 
 @click.group("journal", cls=JournalGroup, short_help="Check the record of what was done: verify.")
@@ -62,7 +65,7 @@ def verify(files: Sequence[Path], as_json: bool) -> int:
 
     report = verify_files(list(files)) if files else verify_all(state_directory() / "journal")
     if as_json:
-        from agent.cli.events import dumps
+        from agent.cli.jsontext import dumps
 
         out(dumps(report.as_json()))
     else:

@@ -54,7 +54,7 @@ def show(as_json: bool) -> int:
     bounds = load_bounds(load_config(files), policy)
     rows = describe_policy(policy, bounds)
     if as_json:
-        from agent.cli.events import dumps
+        from agent.cli.jsontext import dumps
 
         out(dumps({"origin": policy.origin, "settings": dict(rows)}))
         return 0

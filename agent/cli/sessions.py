@@ -25,7 +25,7 @@ def command(everywhere: bool, as_json: bool) -> int:
         record for record in Store(state_directory()).records() if project is None or record.project_id == project
     ]
     if as_json:
-        from agent.cli.events import dumps
+        from agent.cli.jsontext import dumps
 
         out(dumps([
             {
