@@ -174,7 +174,7 @@ def _judge(path: Path, anchors: Iterable[Anchor]) -> Finding:
         return Finding(path, Verdict.UNREADABLE, 0, error.strerror or str(error))
     jid = reading.genesis.jid if reading.genesis else None
     anchor = next((a for a in anchors if a.journal == jid), None)
-    named = next((a for a in anchors if a.session == path.stem), None)
+    named = anchor if anchor and anchor.session == path.stem else next((a for a in anchors if a.session == path.stem), None)
     return _finding(path, reading, *_against(reading, anchor, named))
 
 
@@ -183,12 +183,12 @@ def _against(reading: Reading, anchor: Anchor | None, named: Anchor | None) -> t
     verdict, reason = _by_itself(reading)
     if verdict.exit in (ExitCode.TAMPERED, ExitCode.FAILED):
         return verdict, reason
-    if anchor is None:
-        if named is None:
-            return verdict, reason if verdict is not Verdict.OK else "intact"
+    if named is not None and named is not anchor:
         if reading.entries == 0:
             return Verdict.TRUNCATED, "it was emptied: the ledger knows its first entry"
-        return Verdict.TAMPERED, "another journal stands in its place: the ledger knows another id"
+        return Verdict.TAMPERED, "another journal stands in its place: the ledger knows this session's by another id"
+    if anchor is None:
+        return verdict, reason
     if reading.entries and reading.first != anchor.first:
         return Verdict.TAMPERED, "its first entry is not the one that the ledger knows"
     if anchor.last is None:
