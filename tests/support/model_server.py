@@ -123,6 +123,7 @@ class ModelServer:
         self.connections = 0
         self._next = 0
         self._lock = threading.Lock()
+        self._came = threading.Condition(self._lock)
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
@@ -149,6 +150,11 @@ class ModelServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
 
+    def wait_for_requests(self, number: int) -> None:
+        """Block until so many requests have come."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.requests) >= number, _PATIENCE)
+
     def _accept(self) -> None:
         while True:
             try:
@@ -172,6 +178,7 @@ class ModelServer:
                         self.requests.append(request)
                         reply = self.replies[self._next] if self._next < len(self.replies) else _NO_MORE
                         self._next += 1
+                        self._came.notify_all()
                     if not self._answer(connection, reply):
                         return
         except OSError:
