@@ -117,7 +117,11 @@ _STOPPED = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What one user message came to. ``refused``: the calls that came back canceled. Bytes are of this message alone."""
+    """What one user message came to. ``refused``: the calls that came back canceled. Bytes are of this message alone.
+
+    ``answer``: the model's answer where it is DONE, its summary where a BOUND was reached, else empty: what the model said on the
+    way to a stop or an error is no answer, and a script must not take it for one.
+    """
 
     ending: Ending
     answer: str
@@ -210,13 +214,11 @@ class Loop:
             self._streaming.cancel()
 
     async def _converse(self) -> Ended:
-        answer = ""
         try:
             while not self._interruption.is_set():
                 if (stop := await self._session.before_model_call()) is not None:
-                    return await self._stop(stop, answer)
+                    return await self._stop(stop)
                 turn = await self._model_turn()
-                answer = turn.text or answer
                 if turn.calls is None:
                     continue  # given up: the head of this loop knows whether by a stop or an interruption
                 if not turn.calls:
@@ -224,10 +226,10 @@ class Loop:
                         self._watcher.notice("model_silent", "The model ended its turn without an answer and without a call.")
                     return self._ended(Ending.DONE, turn.text)
                 if await self._carry_out(turn.calls):
-                    return self._ended(Ending.REJECTED, answer)
+                    return self._ended(Ending.REJECTED)
         except ModelError as error:
-            return self._ended(Ending.ERROR, answer, error=error)
-        return self._ended(Ending.INTERRUPTED, answer)
+            return self._ended(Ending.ERROR, error=error)
+        return self._ended(Ending.INTERRUPTED)
 
     async def _model_turn(self) -> _Turn:
         """One ordinary model call, bounded by the minutes that the message has left."""
@@ -320,11 +322,9 @@ class Loop:
             rejected |= result.reason is Reason.REFUSED
         return rejected and not self._continue_after_rejection
 
-    async def _stop(self, stop: Stop, answer: str) -> Ended:
+    async def _stop(self, stop: Stop) -> Ended:
         ending = _STOPPED[stop.kind]
-        if ending is Ending.BOUND:
-            answer = await self._summary(stop) or answer
-        return self._ended(ending, answer, stop=stop)
+        return self._ended(ending, await self._summary(stop) if ending is Ending.BOUND else "", stop=stop)
 
     async def _summary(self, stop: Stop) -> str:
         """The one model turn after a bound. It is offered no tool, and a call in it is never submitted."""
@@ -360,7 +360,7 @@ class Loop:
             code, why, remedy = _FINISH_ERRORS[done.finish]
             raise ModelError("reading the model's answer", why=why, code=code, remedy=remedy)
 
-    def _ended(self, ending: Ending, answer: str, *, stop: Stop | None = None, error: ModelError | None = None) -> Ended:
+    def _ended(self, ending: Ending, answer: str = "", *, stop: Stop | None = None, error: ModelError | None = None) -> Ended:
         return Ended(
             ending, answer, stop, error, tuple(self._refused), self._turns, self._meter.sent, self._meter.received
         )
