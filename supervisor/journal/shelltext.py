@@ -66,10 +66,10 @@ class _Scan:
                 at, code_next = self._bodies(at + 1), False
             elif text.startswith("<<<", at):
                 start = self._blanks(at + 3)
-                at = self._word(start, depth)
+                at = self._word(start, depth, closer)
                 self.spans.append((start, at))
             elif text.startswith("<<", at):
-                at = self._heredoc(at + 2, depth)
+                at = self._heredoc(at + 2, depth, closer)
             elif char == "#" and (at == 0 or text[at - 1] in _ENDS_WORD):
                 at = self._line_end(at)
             elif arithmetic := _ARITHMETIC.match(text, at):
@@ -80,7 +80,7 @@ class _Scan:
                 code_next = code_next and char in _BLANK
                 at += 1
             else:
-                start, at = at, self._word(at, depth)
+                start, at = at, self._word(at, depth, closer)
                 word = text[start:at]
                 attached = _ATTACHED.match(word)
                 if attached:
@@ -92,10 +92,10 @@ class _Scan:
             raise _Unreadable
         return at
 
-    def _word(self, at: int, depth: int) -> int:
-        """The end of the word that begins here; quotes and substitutions belong to it."""
+    def _word(self, at: int, depth: int, closer: str) -> int:
+        """The end of the word that begins here; quotes and substitutions belong to it, a closing backquote does not."""
         text = self.text
-        while at < len(text) and text[at] not in _ENDS_WORD:
+        while at < len(text) and text[at] not in _ENDS_WORD and not text[at] == closer == "`":
             char = text[at]
             if char == "\\":
                 at += 2
@@ -166,11 +166,11 @@ class _Scan:
             raise _Unreadable
         return end + 1
 
-    def _heredoc(self, at: int, depth: int) -> int:
+    def _heredoc(self, at: int, depth: int, closer: str) -> int:
         """``<<`` or ``<<-``: remember the delimiter; its body comes after this line."""
         tabs = self.text.startswith("-", at)
         start = self._blanks(at + tabs)
-        end = self._word(start, depth)
+        end = self._word(start, depth, closer)
         if end == start:
             raise _Unreadable
         self._awaited.append((re.sub(r"""\\(.)|["']""", r"\1", self.text[start:end]), tabs))

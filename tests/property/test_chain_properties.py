@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.journal_oracle import ZERO, canonical, line, seal, when
 
 from native.chain import Chain, Scanner, Schema
+from support.journal_oracle import ZERO, canonical, line, seal, when
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 FIELDS = (("words", "L"), ("text", "T?"), ("code", "I?"), ("count", "U"), ("flag", "B"), ("sha", "H"))
@@ -65,7 +65,8 @@ def test_no_other_byte_is_accepted(value: tuple[Any, ...], data: st.DataObject) 
 
 json_values = st.recursive(
     st.none() | st.booleans() | integers | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True), inner, max_size=3),
     max_leaves=12,
 )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.journal_oracle import ZERO, head_of, seal
 
 from native.chain import MAX_INTEGER, MAX_LINE, Chain, Refused, Scanner, Schema
+from support.journal_oracle import ZERO, head_of, seal
 
 SCHEMA = Schema({"e": (("n", "I?"), ("t", "T?"), ("l", "L"), ("f", "B"), ("h", "H?"), ("c", "U")), "end": ()})
 GOOD: dict[str, Any] = {"n": 1, "t": "x", "l": (), "f": True, "h": "a" * 64, "c": 0}
@@ -130,8 +130,8 @@ def test_depth_is_bounded(depth: int, fault: str) -> None:
 
 @pytest.mark.parametrize("members", [
     '"b":1,"a":1', '"a":1,"a":1', '"A":1', '"1":1', '"_a":1', '"":1', '"a" :1', '"a":9007199254740992', '"a":01', '"a":-',
-    '"a":+1', '"a":1.0', '"a":1E2', '"a":[1,]', '"a":{"b":1,}', '"a":{"b":1,"a":2}', '"a":"\\x"', '"a":"\\u00e9"', '"a":"\\b\\u0008"',
-    '"a":"\\u001F"', '"a":"\x7f\x1f"', '"a":nul', '"a"', '"a":', ',"a":1',
+    '"a":+1', '"a":1.0', '"a":1E2', '"a":[1,]', '"a":{"b":1,}', '"a":{"b":1,"a":2}', '"a":"\\x"', '"a":"\\u00e9"',
+    '"a":"\\b\\u0008"', '"a":"\\u001F"', '"a":"\x7f\x1f"', '"a":nul', '"a"', '"a":', ',"a":1',
 ])  # fmt: skip
 def test_other_spellings_are_not_canonical(members: str) -> None:
     scanner = Scanner(SCHEMA, "j")

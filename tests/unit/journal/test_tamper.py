@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import journals
-from support.journal_oracle import ZERO, canonical, entries, head_of, line, rechain, seal
 
 from supervisor.journal.verify import ExitCode, Finding, Verdict, verify, verify_all
+from support import journals
+from support.journal_oracle import ZERO, canonical, entries, head_of, line, rechain, seal
 
 Edit = Callable[[list[bytes]], list[bytes]]
 
@@ -112,7 +112,8 @@ TAMPERED: dict[str, Edit] = {
     "an unknown event, rechained": relinked(1, b'"ev":"prompt"', b'"ev":"prompu"'),
     "a number skipped, rechained": relinked(2, b'"seq":2', b'"seq":3'),
     "all rechained": relinked(1, b'"length":12', b'"length":13'),
-    "another uid, rechained": lambda raws: rechain([raw.replace(b'"uid":1000', b'"uid":1001') for raw in raws], json.loads(raws[0])["jid"]),
+    "another uid, rechained": lambda raws: rechain([raw.replace(b'"uid":1000', b'"uid":1001') for raw in raws],
+                                                   json.loads(raws[0])["jid"]),
     "the end of the last line changed": whole_file(lambda data: data[:-3] + b'")\n'),
 }
 
