@@ -1,6 +1,8 @@
 """``lemni apply``: the one way out of the sandbox. Shows the diff, reads one line, applies all of it or nothing."""
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 YES = frozenset({b"y", b"yes", b"o", b"oui"})
@@ -42,6 +44,8 @@ def command(session: str | None, debris: bool) -> int:
     show(store, record, changes)
     if not changes.entries:
         return 0
+    if changes.conflicts:
+        return _conflict((entry.path, entry.conflict) for entry in changes.conflicts)
     where = visible(record.project, lines=False)
     accepted = _asked(paint(f"Apply these changes to {where}?", BOLD) + " [y/N] ")
     outcome = trio.run(
@@ -53,14 +57,22 @@ def command(session: str | None, debris: bool) -> int:
         err("refused: nothing was changed")
         return 0
     if isinstance(outcome, Conflict):
-        err("not applied: the repository changed since the session started, and nothing was touched")
-        for path, why in outcome.paths:
-            err(f"  {visible(path, lines=False)}: {visible(why, lines=False)}")
-        return 1
+        return _conflict(outcome.paths)
     err(paint("applied", GREEN) + f" to {outcome.files} files; nothing is committed")
     for left in outcome.left_out:
         err(f"  left out: {visible(left.path, lines=False)}: {visible(left.why, lines=False)}")
     return 0
+
+
+def _conflict(paths: Iterable[tuple[bytes, str]]) -> int:
+    """Tell why nothing was applied; the exit code."""
+    from agent.cli.terminal import err
+    from agent.cli.visible import visible
+
+    err("not applied: the repository changed since the session started, and nothing was touched")
+    for path, why in paths:
+        err(f"  {visible(path, lines=False)}: {visible(why, lines=False)}")
+    return 1
 
 
 def _asked(question: str) -> bool:

@@ -33,11 +33,13 @@ def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:
         err(paint("! the diff holds characters that a terminal does not show; they are written <U+…>", YELLOW))
 
 
-def listed(changes: ChangeSet) -> dict[str, Any]:
+def listed(record: SessionRecord, changes: ChangeSet) -> dict[str, Any]:
     """The change set as JSON knows it."""
     return {
-        "added": changes.added,
-        "removed": changes.removed,
+        "session": record.id,
+        "decision": record.decision.value,
+        "added": record.added,
+        "removed": record.removed,
         "digest": changes.digest,
         "entries": [
             {

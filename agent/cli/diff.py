@@ -36,7 +36,7 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
     if as_json:
         from agent.cli.jsontext import dumps
 
-        out(dumps({"session": record.id, "decision": record.decision.value, **listed(changes)}))
+        out(dumps(listed(record, changes)))
     elif patch:
         sys.stdout.buffer.write(render(store, record, changes))
     else:
