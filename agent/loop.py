@@ -119,8 +119,8 @@ _STOPPED = {
 class Ended:
     """What one user message came to. ``refused``: the calls that came back canceled. Bytes are of this message alone.
 
-    ``answer``: the model's answer where it is DONE, its summary where a BOUND was reached, else empty: what the model said on the
-    way to a stop or an error is no answer, and a script must not take it for one.
+    ``answer``: the model's answer where it is DONE, its summary where a BOUND was reached, else empty: what the model said on
+    the way to a stop or an error is no answer, and a script must not take it for one.
     """
 
     ending: Ending

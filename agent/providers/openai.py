@@ -135,8 +135,16 @@ class OpenAIProvider:
         return ModelError(DOING, on=self._endpoint.url, why=why, remedy=remedy, code=code)
 
     def _unreachable(self, error: Exception) -> ModelError:
-        why = quoted(str(error)) or type(error).__name__
-        return ModelError(
-            DOING, on=self._endpoint.url, why=why, code="model_unreachable",
-            remedy="check that the model server runs and that apiBase names its address",
-        )
+        root = _root(error)
+        why = quoted(str(root)) or type(root).__name__
+        remedy = "check that the model server runs and that apiBase names its address"
+        if isinstance(root, ssl.SSLCertVerificationError):
+            remedy = "install the certificate of the server's authority in the system's store (update-ca-certificates)"
+        return ModelError(DOING, on=self._endpoint.url, why=why, code="model_unreachable", remedy=remedy)
+
+
+def _root(error: BaseException) -> BaseException:
+    """The first error of a chain: the HTTP layers wrap the system's word, and some say nothing themselves."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return error

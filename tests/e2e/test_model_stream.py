@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from support.model_server import (
     failure,
     finished,
     fragment,
+    self_signed,
     sse,
     text,
 )
@@ -277,6 +279,29 @@ async def test_nothing_listens() -> None:
             await provider.exchange(Conversation("s"), [], print, Meter())
     assert caught.value.code == "model_unreachable"
     assert str(port) in str(caught.value)
+    assert "refused" in str(caught.value)
+
+
+@pytest.mark.needs("openssl")
+async def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+    with ModelServer(OK, OK, OK, tls=self_signed(tmp_path)) as server:
+        endpoint = Endpoint("test", server.url, "m", Secret(KEY), delays=(0.0,))
+        async with open_openai(endpoint) as provider:
+            with pytest.raises(ModelError) as caught:
+                await provider.exchange(Conversation("s"), [], print, Meter())
+    assert caught.value.code == "model_unreachable"
+    assert "certificate" in str(caught.value.remedy)
+    assert server.requests == []
+
+
+@pytest.mark.needs("openssl")
+async def test_a_certificate_of_the_systems_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
+    with ModelServer(OK, tls=files) as server:
+        async with open_openai(Endpoint("test", server.url, "m", Secret(KEY), delays=())) as provider:
+            await provider.exchange(Conversation("s"), [], lambda event: None, Meter())
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("reply", [Reply(before_head="hang"), Reply(end="hang")])

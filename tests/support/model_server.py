@@ -13,10 +13,13 @@ import contextlib
 import json
 import re
 import socket
+import ssl
 import struct
+import subprocess
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -114,14 +117,27 @@ def failure(status: str, body: str, content_type: str = "application/json") -> R
     return Reply((body.encode(),), status, content_type)
 
 
+def self_signed(directory: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that vouches for itself, and its key."""
+    certificate, key = directory / "certificate.pem", directory / "key.pem"
+    subject = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
+    new = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    subprocess.run([*new, *subject, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate, key
+
+
 class ModelServer:
     """Plays ``replies``; a request beyond them is answered 500 with the words "no more replies"."""
 
-    def __init__(self, *replies: Reply) -> None:
+    def __init__(self, *replies: Reply, tls: tuple[Path, Path] | None = None) -> None:
         self.replies = replies
         self.requests: list[Request] = []
         self.connections = 0
         self._next = 0
+        self._tls: ssl.SSLContext | None = None
+        if tls is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(*tls)
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._stopping = threading.Event()
@@ -148,7 +164,7 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}/v1"
 
     def wait_for_requests(self, number: int) -> None:
         """Block until so many requests have come."""
@@ -171,7 +187,10 @@ class ModelServer:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
+        raw = connection
         try:
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
             with connection, connection.makefile("rb") as reader:
                 while (request := self._read(reader)) is not None:
                     with self._lock:
@@ -185,7 +204,8 @@ class ModelServer:
             pass  # the client hung up, or we are stopping
         finally:
             with self._lock:
-                self._sockets.remove(connection)
+                self._sockets.remove(raw)
+            raw.close()
 
     @staticmethod
     def _read(reader: Any) -> Request | None:

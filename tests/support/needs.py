@@ -165,6 +165,12 @@ def strace() -> str | None:
 
 
 @probe
+def openssl() -> str | None:
+    """To make a certificate for a test server."""
+    return _no_program("openssl")
+
+
+@probe
 def vm() -> str | None:
     """What a test under another kernel needs: an emulator and a static shell for its initramfs."""
     return _no_program("qemu-system-x86_64") or _no_program("busybox")
