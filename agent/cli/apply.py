@@ -27,7 +27,6 @@ def command(session: str | None, debris: bool) -> int:
     from agent.cli.changes import show
     from agent.cli.store import chosen
     from agent.cli.terminal import BOLD, GREEN, err, paint
-    from agent.cli.version import VERSION
     from agent.cli.visible import visible
     from supervisor.errors import StoreError
     from supervisor.session.decide import decide
@@ -49,9 +48,7 @@ def command(session: str | None, debris: bool) -> int:
     where = visible(record.project, lines=False)
     accepted = _asked(paint(f"Apply these changes to {where}?", BOLD) + " [y/N] ")
     outcome = trio.run(
-        lambda: decide(
-            state, store, record, changes, identify(), accepted=accepted, debris=debris, version=VERSION
-        )
+        lambda: decide(state, store, record, changes, identify(), accepted=accepted, debris=debris)
     )
     if outcome is None:
         err("refused: nothing was changed")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from agent.cli.version import VERSION
+from supervisor.version import VERSION
 
 
 def entry() -> None:

@@ -5,7 +5,7 @@ import importlib
 
 import click
 
-from agent.cli.version import VERSION
+from supervisor.version import VERSION
 
 COMMANDS = {  # name: module; the attribute in it is ``command``. In the order of the help
     "exec": "agent.cli.execute",

@@ -13,6 +13,7 @@ from supervisor.journal.entry import Applied as AppliedEvent
 from supervisor.journal.entry import ChangeDecision, Frame, SessionClosed
 from supervisor.journal.writer import Journal
 from supervisor.types import Attribution, Identity
+from supervisor.version import VERSION
 from supervisor.workspace.apply import Applied, Conflict, apply_changes
 from supervisor.workspace.changes import ChangeSet
 from supervisor.workspace.session_id import new_session_id
@@ -21,7 +22,7 @@ from supervisor.workspace.store import Decision, SessionRecord, Store
 
 async def decide(
     state: Path, store: Store, record: SessionRecord, changes: ChangeSet, identity: Identity,
-    *, accepted: bool, debris: bool, version: str,
+    *, accepted: bool, debris: bool,
 ) -> Applied | Conflict | None:
     """Record the answer to the diff of ``record``, then apply it where it was accepted: all of it or nothing.
 
@@ -32,7 +33,7 @@ async def decide(
     frame = Frame(
         kind="apply", names=record.id, method=identity.source, surface="terminal", mode="apply",
         project=os.fsdecode(record.project), policy=None, profile="none", kernel=os.uname().release,
-        layers_on=(), layers_off=(), version=version,
+        layers_on=(), layers_off=(), version=VERSION,
     )
     async with Journal.open(state / "journal", new_session_id(), identity, frame) as journal:
         await journal.write(ChangeDecision(record.id, answer, Attribution.HUMAN.value), sync=True)

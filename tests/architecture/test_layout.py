@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.version import VERSION
+from supervisor.version import VERSION
 from support import drawing
 from support.lemni import ROOT
 from support.source import CODE, parsed, project_files, python_files

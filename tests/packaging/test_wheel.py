@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.version import VERSION
+from supervisor.version import VERSION
 from support import needs
 from support.lemni import ROOT, lemni
 from support.source import project_files
