@@ -37,6 +37,7 @@ class Budget:
     started: int = 0
     granted_actions: int = 0
     granted_us: int = 0
+    total_actions: int = 0  # of all messages: for the session's account, no bound
 
     def begin(self, now: int) -> Budget:
         """A user message: actions, minutes and extensions start from nothing."""
@@ -71,7 +72,7 @@ class Budget:
 
     def action(self) -> Budget:
         """One complete request more, well-formed or not (O-18)."""
-        return replace(self, actions=self.actions + 1)
+        return replace(self, actions=self.actions + 1, total_actions=self.total_actions + 1)
 
     def command(self) -> Budget:
         return replace(self, commands=self.commands + 1)

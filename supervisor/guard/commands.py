@@ -26,7 +26,11 @@ def judge_command(text: str, listed: Sequence[Sequence[CommandPattern]], *, redi
         readings = (text.replace("\r", " "), text.replace("\r", "\n"))
         each = [judge_command(reading, listed, redirections=redirections) for reading in readings]
         return strictest(*each, _unlisted("it holds a carriage return"))
-    if len(text.encode("utf-8", "surrogatepass")) > LIMIT:
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        return _failed("a lone surrogate, which no byte sequence stands for")
+    if size > LIMIT:
         return _failed(f"longer than {LIMIT} bytes")
     if "\0" in text:
         return _failed("a NUL character")

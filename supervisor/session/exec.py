@@ -1,0 +1,55 @@
+"""``lemni exec``: one command of the person's own in a sandbox over the repository, no model.
+
+The same session, journal, sandbox and limits. What differs: the verdict (only *ask* is skipped; an excluded Bash or a refused
+family still refuses), the attribution (a human's), and the output, which is relayed whole.
+"""
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+
+from supervisor.guard.judge import judge_exec
+from supervisor.guard.lattice import Judgement
+from supervisor.guard.protocol import ActionFinished
+from supervisor.session.execute import Executor
+from supervisor.session.live import compose
+from supervisor.session.prepare import Prepared
+from supervisor.session.request import ExecOutcome, Outcome, RefuseAll, SessionRequest, Watcher
+from supervisor.types import Action, BashCall, CallState, Proposal, StopKind
+from supervisor.workspace.project import find_project
+
+OWN_FAILURE = 125  # lemni failed or refused, as with env(1) and timeout(1)
+CALL = "exec"
+
+
+async def run_exec(
+    request: SessionRequest, argv: Sequence[bytes], watcher: Watcher, seconds: float | None = None
+) -> ExecOutcome:
+    """Run ``argv`` where the person stands, in the sandbox. Raises as ``open_session``; ``seconds`` bounds it further.
+
+    Cancelled, it leaves nothing: the sandbox is destroyed, and what was written is rejected.
+    """
+    words = [os.fsdecode(word) for word in argv]
+    command = shlex.join(words)
+
+    async def own(executor: Executor, call_id: str, action: Action) -> ActionFinished:
+        return await executor.own(call_id, argv, find_project(request.directory).start, seconds)
+
+    def judged(prepared: Prepared) -> Callable[[Action], Judgement]:
+        return lambda action: judge_exec(prepared.policy, words)
+
+    async with compose(request, RefuseAll(), watcher, judged, own) as session:
+        await session.begin(command)
+        result = await session.submit(Proposal(CALL, "Bash", command, BashCall(command)))
+        closing = await session.finish(Outcome.DONE)
+    ran = result.execution
+    refusal = result.text if result.state is CallState.CANCELED and closing.stop is None else None
+    stopped = closing.stop is not None and closing.stop.kind is not StopKind.FAILURE
+    if stopped:
+        exit_code = closing.exit
+    elif ran is None or closing.exit != 0:
+        exit_code = OWN_FAILURE
+    else:
+        exit_code = ran.status
+    return ExecOutcome(exit_code, refusal, ran, closing)

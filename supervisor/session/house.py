@@ -1,0 +1,106 @@
+"""The sandbox of a session and the working copy around it, owned by one task from opening to diff.
+
+The task is apart from the session's door so that closing does not depend on where the caller stands: a nursery and its
+scopes are left by the task that entered them. While it opens it can be cancelled like anything else; once it stands, it is
+shielded, and ends when ``close`` is called, which the session's owner does on every way out.
+
+Order of the end: the sandbox's processes die, then the diff is collected from what they left, then the working copy goes.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from supervisor.errors import LemniError
+from supervisor.sandbox import life
+from supervisor.sandbox.life import Sandbox, Usage
+from supervisor.sandbox.spec import OverlayCopy, PlainCopy, SandboxSpec
+from supervisor.session.prepare import HOME_FILES, Prepared
+from supervisor.workspace.blobs import Blobs
+from supervisor.workspace.changes import ChangeSet
+from supervisor.workspace.files import FileView
+from supervisor.workspace.open import OverlayLayers, Workspace, open_workspace
+
+
+@dataclass(slots=True)
+class Closed:
+    """What the end of the sandbox left: its usage, and the diff where one was wanted. ``error``: what went wrong."""
+
+    usage: Usage
+    changes: ChangeSet | None = None
+    error: LemniError | None = None
+
+
+class House:
+    """Made, then run as a task with ``nursery.start(house.live)``; ``close`` once, by the session."""
+
+    def __init__(self, prepared: Prepared, session: str, blobs: Blobs) -> None:
+        self._prepared = prepared
+        self._session = session
+        self._blobs = blobs
+        self._over = trio.Event()
+        self._gone = trio.Event()
+        self._collect = False
+        self._closed = Closed(Usage(0, 0, 0))
+        self.sandbox: Sandbox
+        self.workspace: Workspace
+        self.files: FileView
+
+    async def live(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open, stand until ``close``, destroy, collect. Errors of opening are raised; those of the end are in ``Closed``."""
+        prepared = self._prepared
+        project, host = prepared.project, prepared.host
+        scratch = prepared.state / "scratch" / self._session
+        standing = False
+        try:
+            with (
+                life.claim(host, prepared.state, project.root, project.owner_uid, project.owner_gid) as claim,
+                trio.CancelScope() as scope,
+            ):
+                ids = claim.ids
+                async with open_workspace(
+                    project, prepared.exclusions, scratch, ids.command_host_uid, ids.command_host_gid,
+                    want_copy=claim.must_copy, hidden=_hidden(prepared.state),
+                ) as workspace:
+                    self.workspace = workspace
+                    async with life.open_sandbox(self._spec(workspace), host, claim, prepared.profile) as sandbox:
+                        self.sandbox = sandbox
+                        as_command = (ids.command_host_uid, ids.command_host_gid) if host.privileged else (None, None)
+                        self.files = FileView(sandbox.workdir, *as_command)
+                        scope.shield = standing = True
+                        task_status.started()
+                        await self._over.wait()
+                    self._closed.usage = sandbox.usage()
+                    if self._collect:
+                        self._closed.changes = await trio.to_thread.run_sync(workspace.collect, self._blobs)
+        except LemniError as error:
+            if not standing:
+                raise
+            self._closed.error = error
+        finally:
+            self._gone.set()
+
+    async def close(self, *, collect: bool) -> Closed:
+        """End it, and wait until nothing of it is left."""
+        self._collect = collect
+        self._over.set()
+        await self._gone.wait()
+        return self._closed
+
+    def _spec(self, workspace: Workspace) -> SandboxSpec:
+        copies = tuple(
+            OverlayCopy(c.lower, c.upper, c.work, c.target, c.owner_uid, c.owner_gid)
+            if isinstance(c, OverlayLayers) else PlainCopy(c.path, c.target)
+            for c in workspace.copies
+        )
+        return SandboxSpec(
+            copies, self._prepared.limits, self._prepared.policy.profile, self._prepared.policy.limits_required,
+            self._prepared.environment, HOME_FILES,
+        )
+
+
+def _hidden(state: Path) -> tuple[bytes, ...]:
+    """The state directory is never seen from inside, even where somebody's project is their whole home."""
+    return (bytes(state.resolve()),)

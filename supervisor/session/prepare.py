@@ -1,0 +1,145 @@
+"""Stages 1 and 2 of a session: who, and under what policy; everything that can refuse it before anything is opened.
+
+Nothing here starts, mounts or writes anything but the state directory. Every refusal is an error with a reason code, and is
+journalled by the caller.
+"""
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.load import shipped
+from profiles.model import Profile, ProfileError
+from supervisor.errors import HostUnfit, LemniError, PolicyError
+from supervisor.sandbox import environment, facts
+from supervisor.sandbox import sweep as cgroups
+from supervisor.sandbox.machine import HostFacts
+from supervisor.sandbox.spec import HOME, Limits
+from supervisor.session.request import SessionRequest
+from supervisor.session.state import private_directory, state_directory
+from supervisor.settings.bounds import Bounds
+from supervisor.settings.config import Config
+from supervisor.settings.load import load_bounds, load_config, load_policy
+from supervisor.settings.policy import Policy
+from supervisor.types import TOOL_OF, Identity, Layer
+from supervisor.workspace.exclusions import Exclusions
+from supervisor.workspace.open import sweep_scratch
+from supervisor.workspace.project import Project, find_project
+
+# The bound of a message's duration comes first, and its summary turn after it; the sandbox's own end is the net under both.
+WALL_GRACE = 240  # seconds
+
+MODES = {"agent": tuple(TOOL_OF.values()), "plan": ("Read", "List", "Search")}  # O-35; a chat opens no session
+
+# A git inside sees the overlay's inode and change times, not the index's: comparing less keeps `git status` from reading
+# every file. The working copy may have another owner than the command, which git would refuse to trust.
+GITCONFIG = environment.GITCONFIG + b"[core]\n\tcheckStat = minimal\n\ttrustctime = false\n[safe]\n\tdirectory = *\n"
+HOME_FILES = ((HOME + b"/.gitconfig", GITCONFIG),)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that is decided before a sandbox is opened. ``notices`` are (code, text) for the person and the journal."""
+
+    state: Path
+    config: Config
+    project: Project
+    policy: Policy
+    bounds: Bounds
+    profile: Profile
+    host: HostFacts
+    exclusions: Exclusions
+    offered: tuple[str, ...]
+    notices: tuple[tuple[str, str], ...]
+
+    @property
+    def limits(self) -> Limits:
+        """The policy's caps; no more CPUs than the host has (O-03)."""
+        said = self.policy.limits
+        default = Limits()
+        return Limits(
+            memory=said.memory or default.memory,
+            cpus=float(min(said.cpus or default.cpus, len(os.sched_getaffinity(0)))),
+            processes=said.processes or default.processes,
+            cpu_seconds=said.cpu_seconds or default.cpu_seconds,
+            disk=said.disk or default.disk,
+            inodes=said.inodes or default.inodes,
+            wall_seconds=(said.minutes or default.wall_seconds // 60) * 60 + WALL_GRACE,
+            open_files=said.open_files or default.open_files,
+            file_size=said.file_size or default.file_size,
+        )
+
+    @property
+    def environment(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The sandbox's whole environment: the product's own set and the policy's literals, nothing of this process (TC-28)."""
+        literal = dict(self.policy.environment)
+        return environment.build(None, None, literal, literal)
+
+
+def identify() -> Identity:
+    """The real uid's name from the host's name service (O-31). LemniError ``identity_unknown`` where it has none."""
+    uid = os.getuid()
+    try:
+        return Identity(pwd.getpwuid(uid).pw_name, uid, "nss")
+    except KeyError:
+        raise LemniError(
+            "resolve who you are", on=f"uid {uid}", why="the host's name service has no entry for it", code="identity_unknown",
+        ) from None
+
+
+def state_of(request: SessionRequest) -> Path:
+    return state_directory() if request.state_dir is None else private_directory(request.state_dir)
+
+
+def prepare(request: SessionRequest, identity: Identity) -> Prepared:
+    """Read and check everything. Raises SettingError, PolicyError, ProjectError, HostUnfit, StoreError."""
+    if request.mode not in MODES:
+        raise LemniError("open a session", on=request.mode, why=f"modes: {', '.join(MODES)}", code="mode_unknown")
+    state = state_of(request)
+    config = request.config or load_config(request.files)
+    project = find_project(request.directory)
+    policy = load_policy(request.files, project.root, identity.name)
+    bounds = load_bounds(config, policy)
+    try:
+        profile = shipped(policy.profile)
+    except (ProfileError, OSError) as wrong:
+        raise PolicyError("load the profile", on=policy.profile, why=str(wrong), code="profile_unknown") from None
+    host = facts.read(profile)
+    _require_apparmor(policy, host.layers)
+    exclusions = Exclusions.parse(policy.context_exclusions)
+    offered = policy.catalogue(MODES[request.mode])
+    return Prepared(
+        state, config, project, policy, bounds, profile, host, exclusions, offered, _notices(policy, bounds, host.layers)
+    )
+
+
+def _require_apparmor(policy: Policy, layers: tuple[Layer, ...]) -> None:
+    """``apparmor: required`` refuses a session without it (O-04); ``auto`` leaves the path rules to Landlock."""
+    on = any(layer.name == "apparmor" and layer.on for layer in layers)
+    if policy.apparmor == "required" and not on:
+        raise HostUnfit(
+            "open a sandbox", on="apparmor", why="the policy requires it and it is not in force here",
+            remedy="set `apparmor: auto` in the policy where Landlock may carry the path rules",
+        )
+
+
+def _notices(policy: Policy, bounds: Bounds, layers: tuple[Layer, ...]) -> tuple[tuple[str, str], ...]:
+    found = [("setting", announcement.text) for announcement in bounds.announcements]
+    if policy.origin == "none":
+        text = "there is no policy: every tool asks. Write one for this repository with `lemni policy init`"
+        found.append(("policy_missing", text))
+    for layer in layers:
+        if not layer.on:
+            remedy = f"; {layer.remedy}" if layer.remedy else ""
+            found.append(("layer_off", f"{layer.name} is off: {layer.fact}{remedy}"))
+    return tuple(found)
+
+
+
+
+def sweep(prepared: Prepared) -> None:
+    """Remove what a killed supervisor left: its control groups and scratch directories. What is in use is locked."""
+    cgroups.sweep(prepared.host, prepared.state)
+    sweep_scratch(prepared.state / "scratch")

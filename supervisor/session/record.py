@@ -1,0 +1,160 @@
+"""What a session leaves to be read: the entries that describe it as a whole, its account, and its record in the store."""
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.errors import LemniError
+from supervisor.guard.budget import Budget
+from supervisor.journal import entry
+from supervisor.session.house import Closed
+from supervisor.session.prepare import Prepared
+from supervisor.session.request import Closing, Outcome, SessionRequest
+from supervisor.settings.bounds import Bounds
+from supervisor.settings.policy import Policy
+from supervisor.types import Identity, Layer, Stop, StopKind
+from supervisor.version import VERSION
+from supervisor.workspace.changes import ChangeSet
+from supervisor.workspace.store import Decision, SessionRecord, Store
+
+EXITS = {Outcome.DONE: 0, Outcome.ERROR: 1, Outcome.INTERRUPTED: 130, Outcome.TERMINATED: 143, Outcome.HANGUP: 129}
+GUARD_EXIT = 3  # a guardrail stopped the agent (O-13)
+
+
+def wall_us() -> int:
+    """The date in microseconds, for people."""
+    return time.time_ns() // 1000
+
+
+def frame(request: SessionRequest, prepared: Prepared, identity: Identity) -> entry.Frame:
+    """Entry 0: who, under what policy, confined by what (JR-10)."""
+    on, off = layer_texts(prepared.host.layers)
+    return entry.Frame(
+        kind="exec" if request.surface == "exec" else "session", names=None, method=identity.source, surface=request.surface,
+        mode=request.mode, project=os.fsdecode(prepared.project.root), policy=prepared.policy.sha256,
+        profile=prepared.policy.profile, kernel=prepared.host.kernel, layers_on=on, layers_off=off, version=VERSION,
+    )
+
+
+def refused_frame(request: SessionRequest, identity: Identity) -> entry.Frame:
+    """Entry 0 of a session that is refused before its policy and host are known."""
+    return entry.Frame(
+        kind="session", names=None, method=identity.source, surface=request.surface, mode="refused",
+        project=os.fsdecode(request.directory), policy=None, profile="none", kernel=os.uname().release, layers_on=(),
+        layers_off=(), version=VERSION,
+    )
+
+
+def layer_texts(layers: tuple[Layer, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Layers that are on and off, each with the fact that says so."""
+    on = tuple(f"{layer.name}: {layer.fact}" for layer in layers if layer.on)
+    return on, tuple(f"{layer.name}: {layer.fact}" for layer in layers if not layer.on)
+
+
+def policy_in_force(policy: Policy, bounds: Bounds) -> entry.PolicyInForce:
+    """The four parts of the policy (PP-18): tools, free commands by number, what asks, budgets."""
+    tools = [f"{name}={policy.tool(name).word}" for name, _ in policy.tools] + [f"*={policy.other_tools.word}"]
+    budgets = {
+        "actions": bounds.actions, "minutes": bounds.minutes, "extensions": bounds.extensions,
+        "modelBytes": bounds.model_bytes, "commands": bounds.commands,
+    }
+    free = sum(len(listed) for listed in policy.commands)
+    return entry.PolicyInForce(
+        policy.sha256, policy.origin, policy.project, tuple(tools), free, tuple(f"{k}={v}" for k, v in budgets.items())
+    )
+
+
+def change_entries(changes: ChangeSet) -> Iterator[entry.ChangeFile]:
+    """One entry for each changed path, contents by digest."""
+    for changed in changes.entries:
+        before = changed.before.sha256 if changed.before and changed.before.sha256 else None
+        after = changed.after.sha256 if changed.after and changed.after.sha256 else None
+        yield entry.ChangeFile(os.fsdecode(changed.path), changed.operation.value, before, after, bool(changed.conflict))
+
+
+@dataclass(slots=True)
+class Account:
+    """How a session ended, while it is being written down. ``error`` is what failed in the end itself."""
+
+    session: str
+    outcome: Outcome
+    stop: Stop | None
+    closed: Closed
+    opened_us: int
+    budget: Budget
+    rejected: bool
+    error: LemniError | None = None
+
+    def __post_init__(self) -> None:
+        self.error = self.closed.error
+
+    @property
+    def changes(self) -> ChangeSet | None:
+        return self.closed.changes
+
+    @property
+    def exit(self) -> int:
+        """Rejecting outcomes and errors have their own code; else a stop by a guardrail is 3 (O-13)."""
+        failed = self.error is not None or (self.stop is not None and self.stop.kind is StopKind.FAILURE)
+        if self.outcome in (Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP):
+            return EXITS[self.outcome]
+        if failed:
+            return EXITS[Outcome.ERROR]
+        return GUARD_EXIT if self.stop is not None else EXITS[self.outcome]
+
+    @property
+    def reason(self) -> str:
+        """A stable code: ``done``, ``bound:actions``, ``loop:Read``, ``resource:memory``, ``stop``, ``error`` …"""
+        if self.outcome in (Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP):
+            return self.outcome.value
+        if self.error is not None:
+            return self.error.code
+        if self.stop is None:
+            return self.outcome.value
+        if self.stop.kind in (StopKind.STOP, StopKind.FAILURE):
+            return self.stop.what
+        return f"{self.stop.kind.value}:{_code(self.stop.what)}"
+
+    @property
+    def files(self) -> int:
+        return len(self.changes.proposed) if self.changes else 0
+
+    @property
+    def added(self) -> int:
+        return self.changes.added if self.changes else 0
+
+    @property
+    def removed(self) -> int:
+        return self.changes.removed if self.changes else 0
+
+    def closing(self, journal: Path, notices: tuple[str, ...]) -> Closing:
+        usage = self.closed.usage
+        if self.error is not None:
+            notices = (*notices, str(self.error))
+        return Closing(
+            self.session, self.exit, self.reason, self.stop, self.changes, self.files, self.added, self.removed,
+            self.budget.total_actions, self.budget.commands, self.opened_us, usage.cpu_us, usage.memory_peak,
+            usage.processes_peak, journal, notices,
+        )
+
+
+def save(
+    store: Store, closing: Closing, request: SessionRequest, prepared: Prepared, identity: Identity, started_us: int
+) -> None:
+    """The session's line in ``lemni sessions``."""
+    changes = closing.changes
+    digest = changes.digest if changes is not None and changes.entries else ""
+    store.save(SessionRecord(
+        id=closing.session, kind="exec" if request.surface == "exec" else "prompt", project=prepared.project.root,
+        project_id=prepared.project.id, user=identity.name, uid=identity.uid, started_us=started_us, ended_us=wall_us(),
+        exit=closing.exit, changes=digest, files=closing.files, added=closing.added, removed=closing.removed,
+        decision=Decision.UNDECIDED if digest else Decision.NONE, decided_us=0,
+    ))
+
+
+def _code(what: str) -> str:
+    """A tool's name may be the model's invention: only letters, digits and underscores of it go into a code."""
+    return "".join(char for char in what if char.isascii() and (char.isalnum() or char == "_"))[:40]
