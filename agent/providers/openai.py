@@ -144,7 +144,10 @@ class OpenAIProvider:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The first error of a chain: the HTTP layers wrap the system's word, and some say nothing themselves."""
-    while (below := error.__cause__ or error.__context__) is not None:
+    """The first error of a chain: the HTTP layers wrap the system's word, and some say nothing themselves. Of several attempts
+    at several addresses of one name, the first stands for all."""
+    while True:
+        below = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+        if below is None:
+            return error
         error = below
-    return error
