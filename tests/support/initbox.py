@@ -161,8 +161,8 @@ class Box:
         out = Output()
         id = self.start(*argv, stdio=[self.null(), out.writer, out.writer], **options)
         out.given()
-        ended = self.until(lambda r: isinstance(r, wire.Exited | wire.RunFailed) and r.id == id)
         text = out.read()
+        ended = self.until(lambda r: isinstance(r, wire.Exited | wire.RunFailed) and r.id == id)
         assert isinstance(ended, wire.Exited), ended
         assert self.expect(wire.Gone, id).told
         return ended, text
