@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import functools
 import subprocess
 from collections.abc import Iterator
@@ -10,14 +11,17 @@ from pathlib import Path
 from support.lemni import ROOT
 
 CODE = ("supervisor", "agent", "native", "profiles")
-# Modules that decide or describe and never reach out: no input, no output, no clock, no chance.
-PURE = (
-    "supervisor/types.py", "supervisor/errors.py", "supervisor/guard/",
-    "supervisor/sandbox/ops.py", "supervisor/sandbox/spec.py", "supervisor/sandbox/wire.py",
-    "supervisor/journal/entry.py", "supervisor/journal/redact.py",
-    "supervisor/workspace/exclusions.py", "supervisor/workspace/changes.py", "supervisor/workspace/diff.py",
-    "agent/calls.py", "agent/context.py", "agent/tools/", "agent/cli/visible.py",
-)
+
+
+def _pure() -> tuple[str, ...]:
+    """Paths of the functional core, from the contract that import-linter checks: one list for both."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    modules = contracts["importlinter:contract:pure"]["source_modules"].split()
+    return tuple(path for module in modules for path in (module.replace(".", "/") + ".py", module.replace(".", "/") + "/"))
+
+
+PURE = _pure()
 
 
 def python_files(*folders: str) -> Iterator[Path]:
