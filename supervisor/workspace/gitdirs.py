@@ -7,7 +7,7 @@ project's ``.git`` file, and what points back at the working tree. Pure text: gi
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisor.workspace.overlay import Seeds
 from supervisor.workspace.project import GitKind, GitLayout, Project
@@ -23,7 +23,7 @@ class GitCopies:
 
     project_seeds: tuple[tuple[bytes, bytes], ...] = ()
     lower: bytes | None = None
-    seeds: Seeds = Seeds()
+    seeds: Seeds = field(default_factory=Seeds)
     kept: tuple[bytes, ...] = ()
     notices: tuple[str, ...] = ()
 
@@ -38,9 +38,9 @@ def git_copies(project: Project) -> GitCopies:
         return GitCopies(notices=notices)
     if git.common.startswith(project.root + b"/"):  # e.g. .git → .bare: it is in the first copy already
         relative = os.path.relpath(git.common, project.root)
-        inside, kept = WORKDIR + b"/" + relative, (relative,)
+        inside, kept = WORKDIR + b"/" + relative, relative
     else:
-        inside, kept = GITDIR, ()
+        inside, kept = GITDIR, b""
     if git.kind is GitKind.WORKTREE:
         own = b"worktrees/" + git.name
         pointer = b"gitdir: " + inside + b"/" + own + b"\n"
@@ -51,9 +51,9 @@ def git_copies(project: Project) -> GitCopies:
         contents = tuple((name, text) for name, text in contents if text)
     project_seeds: tuple[tuple[bytes, bytes], ...] = ((b".git", pointer),)
     if kept:
-        project_seeds += tuple((kept[0] + b"/" + name, text) for name, text in contents)
-        return GitCopies(project_seeds, None, Seeds(), kept, notices)
-    return GitCopies(project_seeds, git.common, Seeds(contents=contents), kept, notices)
+        project_seeds += tuple((kept + b"/" + name, text) for name, text in contents)
+        return GitCopies(project_seeds, kept=(kept,), notices=notices)
+    return GitCopies(project_seeds, git.common, Seeds(contents=contents), notices=notices)
 
 
 def _with_worktree(gitdir: bytes, name: bytes) -> tuple[bytes, bytes]:

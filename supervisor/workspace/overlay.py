@@ -1,8 +1,8 @@
 """A working copy as overlay: the scratch that lies above the developer's tree, and what is seeded in it before the session.
 
-The project is the read-only lower layer; ``upper`` and ``work`` are the session's. Seeds are made here, outside, as the ids that
-the sandbox has on the host: whiteouts hide what a session must not see, files replace what must read differently inside (where
-git keeps its directory). The sandbox mounts the layers; collect.py later tells the session's work from the seeds.
+The project is the read-only lower layer; ``upper`` and ``work`` are the session's. Seeds are made here, outside, as the ids
+that the sandbox has on the host: whiteouts hide what a session must not see, files replace what must read differently inside
+(where git keeps its directory). The sandbox mounts the layers; collect.py later tells the session's work from the seeds.
 """
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Seeds:
     contents: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def make_layers(lower: bytes, directory: bytes, name: bytes, target: bytes, ids: tuple[int, int], seeds: Seeds) -> OverlayLayers:
+def make_layers(
+    lower: bytes, directory: bytes, name: bytes, target: bytes, ids: tuple[int, int], seeds: Seeds
+) -> OverlayLayers:
     """Make ``directory/name`` with its ``upper`` and ``work``, owned by ``ids``, and seed the upper layer.
 
     The copy's root is the upper layer's root, so it takes the lower one's mode. OSError when a step fails.

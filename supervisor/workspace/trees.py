@@ -10,6 +10,7 @@ import math
 import os
 import stat
 import time
+from collections.abc import Iterator
 
 from native import files
 
@@ -29,6 +30,25 @@ def open_inside(parent: int, name: bytes) -> int:
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             os.chmod(name, _OWNER_ALL, dir_fd=parent)
         return os.open(name, flags, dir_fd=parent)
+
+
+@contextlib.contextmanager
+def inside(root: int, path: bytes) -> Iterator[int]:
+    """A directory of such a tree by its relative path, readable whatever mode was given to it or to one above it."""
+    try:
+        here = files.open_directory(root, path)
+    except PermissionError:
+        here = os.dup(root)
+        for part in path.split(b"/"):
+            below = open_inside(here, part)
+            os.close(here)
+            here = below
+    try:
+        if os.fstat(here).st_mode & 0o500 != 0o500:
+            os.fchmod(here, _OWNER_ALL)
+        yield here
+    finally:
+        os.close(here)
 
 
 def remove_tree(parent: int, name: bytes, *, seconds: float = math.inf) -> None:

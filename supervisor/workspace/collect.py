@@ -1,0 +1,327 @@
+"""Upper against lower: what a session really changed, read after the last of its processes is dead.
+
+Costs what changed, not what the project holds. The developer's tree is read as it is *now*: a file that they changed after
+the session opened and that the session changed too is a conflict, never reverted. Told apart by the change time, which
+nothing inside a sandbox can set, and by the mark that overlayfs leaves on what it copied up (``user.overlay.origin``).
+
+The tree is the work of somebody hostile: names of any bytes, directories of any depth, holes of a tebibyte, FIFOs, modes 000.
+Nothing is followed, nothing is executed, git is never run; what cannot be carried over is refused or left out, with a notice.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass
+from typing import Final
+
+from native import files
+from supervisor.errors import WorkspaceError
+from supervisor.workspace import links
+from supervisor.workspace.blobs import Blobs, Digest, digest, is_hollow, open_regular
+from supervisor.workspace.changes import ChangeSet, Entry, Kind, State, changed
+from supervisor.workspace.exclusions import Exclusions
+from supervisor.workspace.gitnames import is_git_name
+from supervisor.workspace.ignore import IgnoreRules
+from supervisor.workspace.trees import inside
+
+_LONGEST_PATH: Final = 8192  # bytes, twice what a single system call takes: deeper is not carried over
+_ALL_PATHS: Final = 256 << 20  # bytes of all paths together: a session must not fill the supervisor's memory with names
+_NOTICES: Final = 50
+_CHANGED: Final = "it changed in the project after the session began"
+_GONE: Final = "it was deleted or moved in the project after the session began"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the comparison must know of the session. Paths are relative to the project's root.
+
+    ``masked`` are hidden from the session, ``kept`` belong to git or to lemni itself: both never enter a change set.
+    """
+
+    opened_ns: int
+    exclusions: Exclusions
+    masked: frozenset[bytes]
+    kept: frozenset[bytes]
+    debris: IgnoreRules
+
+
+class Collector:
+    """One comparison. ``lower`` is a descriptor of the developer's tree."""
+
+    def __init__(self, lower: int, rules: Rules, blobs: Blobs) -> None:
+        self.lower = lower
+        self.rules = rules
+        self.blobs = blobs
+        self.entries: dict[bytes, Entry] = {}
+        self.notices: list[str] = []
+        self._path_bytes = 0
+
+    # -- what both kinds of working copy need
+
+    def result(self) -> ChangeSet:
+        """The change set, with links judged by the tree as it will be."""
+        for path, entry in self.entries.items():
+            if entry.after is not None and entry.after.kind is Kind.SYMLINK and not entry.refused:
+                why = links.why_not(path, entry.after.target, self._link_after)
+                if why:
+                    self._add(Entry(path, entry.before, entry.after, entry.conflict, why, entry.debris))
+        left_out = len(self.notices) - _NOTICES
+        notices = self.notices[:_NOTICES] + ([f"… and {left_out} more notices of this kind"] if left_out > 0 else [])
+        return ChangeSet.of(self.entries.values(), notices)
+
+    def skips(self, path: bytes, name: bytes) -> bool:
+        """Whether a path belongs to git or to lemni: it is not even looked at."""
+        return is_git_name(name) or path in self.rules.kept
+
+    def compare(self, path: bytes, parent: int, name: bytes, status: os.stat_result, *, origin: bool = False) -> bool:
+        """Compare one thing of the copy with what the developer has there now. True when it is a directory to go into."""
+        if len(path) > _LONGEST_PATH:
+            self.notice("nested too deep, left out", path[:80] + b"...")
+            return False
+        lower_parent = self._open_lower(os.path.dirname(path))
+        try:
+            below = _lstat(lower_parent, name)
+            after, refused = self._after(path, parent, name, status)
+            if after is None:
+                return False
+            before = self._before(lower_parent, name, below) if below is not None else None
+            if below is not None and before is None:
+                self.notice("a special file of yours stands there, left as it is", path)
+                return False
+            if changed(before, after):
+                conflict = ""
+                if below is not None and below.st_ctime_ns > self.rules.opened_ns:
+                    conflict = _CHANGED
+                elif below is None and origin:
+                    conflict = _GONE
+                if self.rules.exclusions.matches(path, after.kind is Kind.DIRECTORY) or path in self.rules.masked:
+                    refused = "it is excluded from the session's context"
+                self._add(Entry(path, before, after, conflict, refused, self._is_debris(path, before, after)))
+            if before is not None and before.kind is Kind.DIRECTORY and after.kind is not Kind.DIRECTORY:
+                self._delete_beneath(path)
+            return after.kind is Kind.DIRECTORY
+        finally:
+            if lower_parent is not None:
+                os.close(lower_parent)
+
+    def delete(self, path: bytes) -> None:
+        """The session deleted what stands at this path of the developer's tree, with all that is beneath."""
+        parent = self._open_lower(os.path.dirname(path))
+        if parent is None:
+            return
+        try:
+            name = os.path.basename(path)
+            status = _lstat(parent, name)
+            if status is None or self.skips(path, name) or path in self.rules.masked:
+                return
+            if stat.S_ISDIR(status.st_mode) and not self._delete_beneath(path):
+                self.notice("deleted by the session, but it holds what the session did not see: kept", path)
+                return
+            before = self._before(parent, name, status)
+            if before is None:
+                self.notice("a special file of yours was deleted, left as it is", path)
+                return
+            is_directory = before.kind is Kind.DIRECTORY
+            conflict = _CHANGED if status.st_ctime_ns > self.rules.opened_ns and not is_directory else ""
+            self._add(Entry(path, before, None, conflict, "", self._is_debris(path, before, None)))
+        finally:
+            os.close(parent)
+
+    def delete_unseen(self, directory: bytes, seen: set[bytes]) -> None:
+        """An opaque directory hides what is below it: what has no name in the upper layer was deleted."""
+        fd = self._open_lower(directory)
+        if fd is None:
+            return
+        try:
+            for _, name in files.entries(fd):
+                if name not in seen:
+                    self.delete(directory + b"/" + name if directory else name)
+        finally:
+            os.close(fd)
+
+    def notice(self, what: str, path: bytes) -> None:
+        """Something that the person should know and that is no change."""
+        self.notices.append(f"{os.fsdecode(path)}: {what}")
+
+    # -- details
+
+    def _add(self, entry: Entry) -> None:
+        self._path_bytes += len(entry.path)
+        if self._path_bytes > _ALL_PATHS:
+            raise WorkspaceError(
+                "listing what the session changed", why="the names of the changed files alone are over 256 MiB",
+                code="changes_too_large",
+            )
+        self.entries[entry.path] = entry
+
+    def _is_debris(self, path: bytes, before: State | None, after: State | None) -> bool:
+        state = after or before
+        is_directory = state is not None and state.kind is Kind.DIRECTORY
+        return self.rules.debris.is_debris(path, is_directory, is_new=before is None)
+
+    def _delete_beneath(self, path: bytes) -> bool:
+        """Delete all entries of a directory of the developer's; False when something in it has to stay.
+
+        Iterative: directories are listed top down, and judged bottom up.
+        """
+        order: list[bytes] = []
+        stack, stays = [path], set()
+        while stack:
+            directory = stack.pop()
+            order.append(directory)
+            fd = self._open_lower(directory)
+            if fd is None:
+                stays.add(directory)
+                continue
+            try:
+                for _, name in files.entries(fd):
+                    child = directory + b"/" + name
+                    status = _lstat(fd, name)
+                    if status is None:
+                        continue
+                    if self.skips(child, name) or child in self.rules.masked or len(child) > _LONGEST_PATH:
+                        stays.add(directory)
+                    elif stat.S_ISDIR(status.st_mode):
+                        stack.append(child)
+                    elif (before := self._before(fd, name, status)) is None:
+                        stays.add(directory)
+                    else:
+                        conflict = _CHANGED if status.st_ctime_ns > self.rules.opened_ns else ""
+                        self._add(Entry(child, before, None, conflict, "", self._is_debris(child, before, None)))
+            finally:
+                os.close(fd)
+        for directory in reversed(order):
+            if directory in stays:
+                stays.add(os.path.dirname(directory))
+            elif directory != path:
+                state = self._directory_state(directory)
+                if state is not None:
+                    self._add(Entry(directory, state, None, "", "", self._is_debris(directory, state, None)))
+        return path not in stays
+
+    def _directory_state(self, path: bytes) -> State | None:
+        fd = self._open_lower(path)
+        if fd is None:
+            return None
+        try:
+            return State(Kind.DIRECTORY, stat.S_IMODE(os.fstat(fd).st_mode) & 0o777)
+        finally:
+            os.close(fd)
+
+    def _open_lower(self, path: bytes) -> int | None:
+        try:
+            return files.open_directory(self.lower, path)
+        except OSError:
+            return None
+
+    def _before(self, parent: int | None, name: bytes, status: os.stat_result) -> State | None:
+        """What the developer has there; None for FIFOs, sockets and devices. Texts are kept, so that the diff can be shown."""
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        if stat.S_ISDIR(status.st_mode):
+            return State(Kind.DIRECTORY, mode, ctime_ns=status.st_ctime_ns)
+        if stat.S_ISLNK(status.st_mode):
+            return State(Kind.SYMLINK, target=os.readlink(name, dir_fd=parent), ctime_ns=status.st_ctime_ns)
+        if not stat.S_ISREG(status.st_mode) or parent is None:
+            return None
+        found = Digest("", status.st_size, False)
+        with contextlib.suppress(OSError):  # unreadable: its change time alone stands for its content
+            fd = open_regular(parent, name)
+            try:
+                if not is_hollow(fd, status):
+                    found = digest(fd)
+                    if found.text:
+                        found = self.blobs.put(fd)
+            finally:
+                os.close(fd)
+        return State(Kind.FILE, mode, found.size, found.sha256, found.text, ctime_ns=status.st_ctime_ns)
+
+    def _after(self, path: bytes, parent: int, name: bytes, status: os.stat_result) -> tuple[State | None, str]:
+        """What the session has there, its bytes kept; and why it is refused, or ""."""
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        if stat.S_ISDIR(status.st_mode):
+            return State(Kind.DIRECTORY, mode), ""
+        if stat.S_ISLNK(status.st_mode):
+            return State(Kind.SYMLINK, target=os.readlink(name, dir_fd=parent)), ""
+        if not stat.S_ISREG(status.st_mode):
+            self.notice("a FIFO, socket or device of the session, left out", path)
+            return None, ""
+        try:
+            fd = open_regular(parent, name)
+        except PermissionError:
+            os.chmod(name, 0o600, dir_fd=parent)  # ours and at rest, see trees.py
+            fd = open_regular(parent, name)
+        try:
+            if is_hollow(fd, status):
+                return State(Kind.FILE, mode, status.st_size), "it is a sparse file, far larger than its data"
+            found = self.blobs.put(fd)
+        finally:
+            os.close(fd)
+        return State(Kind.FILE, mode, found.size, found.sha256, found.text), ""
+
+    def _link_after(self, path: bytes) -> bytes | None:
+        """The target of what will be a link at this path once the changes are applied."""
+        entry = self.entries.get(path)
+        if entry is not None:
+            return entry.after.target if entry.after is not None and entry.after.kind is Kind.SYMLINK else None
+        parent = self._open_lower(os.path.dirname(path))
+        if parent is None:
+            return None
+        try:
+            return os.readlink(os.path.basename(path), dir_fd=parent)
+        except OSError:
+            return None
+        finally:
+            os.close(parent)
+
+
+def collect_overlay(upper: int, collector: Collector) -> ChangeSet:
+    """Compare an overlay's upper layer (a descriptor of its root) with the tree that ``collector`` holds as the lower one."""
+    stack: list[tuple[bytes, bool]] = [(b"", False)]
+    while stack:
+        directory, opaque = stack.pop()
+        with inside(upper, directory) as here:
+            _refuse_redirects(here, directory)
+            opaque = opaque or _attribute(here, None, "opaque") is not None
+            seen: set[bytes] = set()
+            for _, name in files.entries(here):
+                path = directory + b"/" + name if directory else name
+                seen.add(name)
+                if collector.skips(path, name):
+                    continue
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+                    if path not in collector.rules.masked:
+                        collector.delete(path)
+                elif collector.compare(path, here, name, status, origin=_attribute(here, name, "origin") is not None):
+                    stack.append((path, opaque))
+            if opaque:
+                collector.delete_unseen(directory, seen)
+    return collector.result()
+
+
+
+
+def _attribute(directory: int, name: bytes | None, what: str) -> bytes | None:
+    """An extended attribute of overlayfs; ``user.`` as unprivileged mounts write it, ``trusted.`` as privileged ones do."""
+    path = b"/proc/self/fd/%d" % directory + (b"/" + name if name is not None else b"")
+    for space in ("user", "trusted"):
+        with contextlib.suppress(OSError):
+            return os.getxattr(path, f"{space}.overlay.{what}", follow_symlinks=name is None)
+    return None
+
+
+def _refuse_redirects(directory: int, path: bytes) -> None:
+    """Sandboxes mount without ``redirect_dir`` and ``metacopy``; a layer that has such marks would be misread."""
+    for what in ("redirect", "metacopy"):
+        if _attribute(directory, None, what) is not None:
+            raise WorkspaceError("comparing the working copy", on=os.fsdecode(path), why=f"the overlay uses {what}")
+
+
+def _lstat(directory: int | None, name: bytes) -> os.stat_result | None:
+    if directory is None:
+        return None
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None

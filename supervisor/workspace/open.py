@@ -1,0 +1,258 @@
+"""A session's disposable working copy: opened over a project, collected once, taken away.
+
+Opening costs one names-only walk for the exclusions and a handful of system calls, whatever the project's size. The scratch
+directory is locked while the session lives; what a crash leaves is swept at the next start because nobody locks it any more.
+"""
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from supervisor.errors import WorkspaceError
+from supervisor.workspace.blobs import Blobs
+from supervisor.workspace.changes import ChangeSet
+from supervisor.workspace.collect import Collector, Rules, collect_overlay
+from supervisor.workspace.copy import Baseline, CopyLayers, collect_copy, make_copy
+from supervisor.workspace.exclusions import Exclusions
+from supervisor.workspace.gitdirs import GITDIR, WORKDIR, GitCopies, git_copies
+from supervisor.workspace.ignore import IgnoreRules
+from supervisor.workspace.overlay import OverlayLayers, Seeds, make_layers
+from supervisor.workspace.project import Project
+from supervisor.workspace.trees import remove_tree
+from supervisor.workspace.walk import Found, find_excluded
+
+COPY_BYTES: Final = 4 << 30  # the sandbox's own disk limit: a copy that does not fit is refused
+COPY_INODES: Final = 500_000
+_REMOVAL_SECONDS: Final = 30.0  # then the rest waits for the next sweep
+_IGNORE_LIMIT: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """An open working copy. ``copies``: what to mount, the project first; ``masked``: what is hidden, relative paths, sorted.
+
+    ``notices`` are for the person. ``walk_us`` is what the exclusions' walk took, in microseconds.
+    """
+
+    project: Project
+    copies: tuple[OverlayLayers | CopyLayers, ...]
+    masked: tuple[bytes, ...]
+    notices: tuple[str, ...]
+    walk_us: int
+    _rules: Rules = field(repr=False)
+    _baseline: Baseline | None = field(repr=False)
+
+    def collect(self, blobs: Blobs) -> ChangeSet:
+        """What changed, with the bytes kept in ``blobs``. Only when no process of the sandbox lives any more.
+
+        Blocks on the disk. WorkspaceError when the copy cannot be read.
+        """
+        first = self.copies[0]
+        top = first.upper if isinstance(first, OverlayLayers) else first.path
+        with contextlib.ExitStack() as stack:
+            lower = stack.enter_context(_directory(self.project.root))
+            upper = stack.enter_context(_directory(top))
+            collector = Collector(lower, self._rules, blobs)
+            try:
+                if self._baseline is None:
+                    return collect_overlay(upper, collector)
+                return collect_copy(upper, self._baseline, collector)
+            except OSError as error:
+                raise WorkspaceError(
+                    "comparing the working copy", on=os.fsdecode(error.filename or b""), errno=error.errno
+                ) from error
+
+
+@contextlib.asynccontextmanager
+async def open_workspace(
+    project: Project,
+    exclusions: Exclusions,
+    scratch: Path,
+    host_uid: int,
+    host_gid: int,
+    *,
+    want_copy: bool = False,
+    hidden: tuple[bytes, ...] = (),
+) -> AsyncIterator[Workspace]:
+    """Open a working copy in ``scratch``, a directory that is made here and removed at the end.
+
+    ``host_uid``, ``host_gid``: what the sandbox's commands are on the host; others than the caller's own only for root.
+    ``hidden``: absolute host paths that no session may see when they lie beneath the project (give lemni's state directory).
+    Mounts beneath the project make it a plain copy, as ``want_copy`` does. Raises WorkspaceError (``workspace_failed``,
+    ``too_large_to_copy``).
+    """
+    with _scratch(scratch) as directory:
+        try:
+            opening = functools.partial(
+                _open, project, exclusions, directory, (host_uid, host_gid), want_copy=want_copy, hidden=hidden
+            )
+            yield await trio.to_thread.run_sync(opening)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(_remove, scratch)
+
+
+def sweep_scratch(scratch_root: Path) -> int:
+    """Remove the scratch directories that no living session locks. Returns how many went."""
+    swept = 0
+    with contextlib.suppress(FileNotFoundError):
+        for entry in sorted(scratch_root.iterdir()):
+            with contextlib.suppress(OSError):
+                fd = os.open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    swept += _remove(entry)
+                finally:
+                    os.close(fd)
+    return swept
+
+
+@contextlib.contextmanager
+def _scratch(path: Path) -> Iterator[bytes]:
+    """Make and lock the scratch directory."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        try:
+            path.mkdir(mode=0o700)
+        except OSError as error:
+            raise WorkspaceError("making the scratch directory", on=str(path), errno=error.errno) from error
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        # A sweep between mkdir and flock may have taken it for a leftover: then begin again
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(fd).st_ino:
+                break
+        os.close(fd)
+    try:
+        yield os.fsencode(path)
+    finally:
+        os.close(fd)
+
+
+def _remove(path: Path) -> bool:
+    """Take a scratch directory away; what resists is left to the next sweep."""
+    try:
+        with _directory(os.fsencode(path.parent)) as parent:
+            remove_tree(parent, os.fsencode(path.name), seconds=_REMOVAL_SECONDS)
+    except OSError:  # TimeoutError is one
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _directory(path: bytes) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open(
+    project: Project,
+    exclusions: Exclusions,
+    scratch: bytes,
+    ids: tuple[int, int],
+    *,
+    want_copy: bool,
+    hidden: tuple[bytes, ...],
+) -> Workspace:
+    started = time.monotonic_ns()
+    try:
+        with _directory(project.root) as root:
+            found = find_excluded(root, exclusions)
+        walk_us = (time.monotonic_ns() - started) // 1000
+        git = git_copies(project)
+        kept = _beneath(project.root, hidden)
+        if b"." in kept:
+            raise WorkspaceError("opening the project", on=os.fsdecode(project.root), why="it is lemni's own state directory")
+        notices = _notices(project, found, git)
+        mounts = mounts_beneath(project.root)
+        if mounts and not want_copy:
+            notices.append(f"mounted beneath the project: {_list(mounts)}; the working copy is a plain copy")
+        # Taken before the layers exist, from the clock that is never behind the one that stamps files
+        opened_ns = time.time_ns()
+        seeds = Seeds((*found.masked, *kept), git.project_seeds)
+        baseline = None
+        copies: list[OverlayLayers | CopyLayers] = []
+        if want_copy or mounts:
+            baseline = make_copy(
+                project.root, os.path.join(scratch, b"copy"), ids, seeds, limit=COPY_BYTES, inodes=COPY_INODES
+            )
+            notices += baseline.notices
+            copies.append(CopyLayers(os.path.join(scratch, b"copy"), WORKDIR))
+        else:
+            copies.append(make_layers(project.root, scratch, b"workspace", WORKDIR, ids, seeds))
+        if git.lower is not None and (want_copy or mounts_beneath(git.lower)):
+            made = make_copy(
+                git.lower, os.path.join(scratch, b"git"), ids, git.seeds, limit=COPY_BYTES, inodes=COPY_INODES
+            )
+            notices += made.notices
+            copies.append(CopyLayers(os.path.join(scratch, b"git"), GITDIR))
+        elif git.lower is not None:
+            copies.append(make_layers(git.lower, scratch, b"gitdir", GITDIR, ids, git.seeds))
+    except OSError as error:
+        raise WorkspaceError(
+            "making the working copy", on=os.fsdecode(error.filename or project.root), errno=error.errno
+        ) from error
+    rules = Rules(
+        opened_ns, exclusions, frozenset(found.masked), frozenset((*kept, *git.kept)), _ignore_rules(project)
+    )
+    return Workspace(project, tuple(copies), found.masked, tuple(notices), walk_us, rules, baseline)
+
+
+def mounts_beneath(root: bytes) -> list[bytes]:
+    """Mount points strictly beneath a directory, from mountinfo (proc_pid_mountinfo(5))."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        points = {line.split(b" ", 5)[4] for line in file}
+    plain = (point.decode("unicode_escape").encode("latin-1") if b"\\" in point else point for point in points)
+    return sorted(point for point in plain if point.startswith(root.rstrip(b"/") + b"/"))
+
+
+def _beneath(root: bytes, paths: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    real = (os.path.realpath(path) for path in paths)
+    return tuple(os.path.relpath(path, root) for path in real if (path + b"/").startswith(root + b"/"))
+
+
+def _notices(project: Project, found: Found, git: GitCopies) -> list[str]:
+    notices = list(git.notices)
+    if found.unreadable:
+        notices.append(f"cannot be read, neither by you nor by the session: {_list(found.unreadable)}")
+    if found.masked and project.git is not None:
+        notices.append("files that are hidden from the session may still be readable in the repository's history")
+    return notices
+
+
+def _list(paths: tuple[bytes, ...] | list[bytes]) -> str:
+    shown = ", ".join(repr(os.fsdecode(path))[1:-1] for path in paths[:5])
+    return shown + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+
+
+def _ignore_rules(project: Project) -> IgnoreRules:
+    """The developer's ignore rules: read when they are asked for, from their own tree and git directory."""
+
+    def read(path: bytes) -> bytes | None:
+        return _small_file(os.path.join(project.root, path))
+
+    home = os.environb.get(b"XDG_CONFIG_HOME") or os.path.join(os.path.expanduser(b"~"), b".config")
+    outer = [_small_file(os.path.join(home, b"git", b"ignore"))]
+    if project.git is not None:
+        outer.append(_small_file(os.path.join(project.git.common, b"info", b"exclude")))
+    return IgnoreRules(read, tuple(text for text in outer if text))
+
+
+def _small_file(path: bytes) -> bytes | None:
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            return file.read(_IGNORE_LIMIT)
+    return None
