@@ -43,7 +43,9 @@ class GroupV1:
     clone = -1
 
     def __init__(self, host: CgroupHost, name: str, limits: Limits) -> None:
-        self._paths = {controller: f"{base}/{name}" for controller, base in host.bases}
+        # A quota that all CPUs together cannot exceed needs no group of its own.
+        idle = {"cpu"} if limits.cpus >= (os.cpu_count() or 1) else set()
+        self._paths = {controller: f"{base}/{name}" for controller, base in host.bases if controller not in idle}
         self._directories = tuple(dict.fromkeys(self._paths.values()))  # cpu and cpuacct are often one hierarchy
         self._values = Values()
         self.join: tuple[int, ...] = ()

@@ -17,6 +17,7 @@ from supervisor.sandbox.ids import FIRST_HOST_ID, SLOTS
 from supervisor.sandbox.machine import Entry, HostFacts, HostView
 from supervisor.sandbox.spec import SandboxSpec
 
+COPIED = 32 << 10  # bytes: files of /etc up to this size are copied, larger ones bound
 _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _SWITCHES = {
     "unprivileged_userns_clone": "/proc/sys/kernel/unprivileged_userns_clone",  # Debian
@@ -99,13 +100,24 @@ def _entry(path: bytes, visible: tuple[bytes, ...]) -> Entry | None:
     except FileNotFoundError:
         return None
     except OSError:  # EINVAL: no link
-        return Entry(path, path, None, os.path.isdir(path)) if os.access(path, os.R_OK) else None
+        return _real(path, path)
     end = os.path.realpath(path)
-    if not os.path.exists(end):
-        return None
     if (end + b"/").startswith(visible):
-        return Entry(path, b"", target)
-    return Entry(path, end, None, os.path.isdir(end))
+        return Entry(path, target=target) if os.path.exists(end) else None
+    return _real(path, end)
+
+
+def _real(path: bytes, source: bytes) -> Entry | None:
+    """A small file is copied (a file costs a third of a mount), an empty or unreadable directory is left out."""
+    try:
+        if os.path.isdir(source):
+            return Entry(path, source) if os.listdir(source) else None
+        if os.path.isfile(source) and os.stat(source).st_size <= COPIED:
+            with open(source, "rb") as file:
+                return Entry(path, content=file.read(COPIED))
+    except OSError:
+        return None
+    return Entry(path, source) if os.access(source, os.R_OK) else None
 
 
 def _covered() -> tuple[str, ...]:

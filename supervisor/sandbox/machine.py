@@ -9,12 +9,12 @@ from supervisor.types import Layer
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path of the host that the view takes over: a link (``target``), a directory, or a file; ``source`` is bound."""
+    """One path of the host that the view takes over: a link with this ``target``, a copy of this ``content``, or a bind."""
 
     path: bytes
     source: bytes = b""
     target: bytes | None = None
-    directory: bool = False
+    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,8 @@ def _root(draft: Draft) -> Iterator[Op]:
 def _shared(entry: Entry, flags: int) -> Iterator[Op]:
     if entry.target is not None:
         yield ops.Symlink(entry.path, entry.target)
+    elif entry.content is not None:
+        yield ops.File(entry.path, entry.content)
     else:
         yield ops.Bind(entry.source, entry.path, _SHARED | flags)
 
