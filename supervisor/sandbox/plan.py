@@ -135,6 +135,8 @@ def _devices(draft: Draft) -> Iterator[Op]:
     yield ops.Dir(b"/dev/pts")
     yield ops.DevPts(b"/dev/pts")
     yield ops.Dir(b"/dev/shm")
+    yield ops.Dir(b"/dev/mqueue")
+    yield ops.Mqueue(b"/dev/mqueue")
     yield ops.ReadOnly(b"/dev")
 
 

@@ -1,0 +1,70 @@
+"""The network: no family but local sockets, no link but one that is down, no name, no service."""
+from __future__ import annotations
+
+import socket
+
+import pytest
+from pyroute2 import IPRoute
+
+from supervisor.sandbox.links import links
+from support.attempts import attempt, jail, needs_sandbox
+
+pytestmark = [pytest.mark.kernel, needs_sandbox]
+
+
+async def test_every_other_family_is_unsupported() -> None:
+    families = "2 10 16 17 38 40 44 21 29 31"
+    async with jail() as box:
+        script = f"for f in {families}; do for t in 1 2 3; do sock $f $t 0; done; done | sort -u"
+        assert await attempt(box, script) == "EAFNOSUPPORT"
+        assert await attempt(box, "for p in 0 4 9 12 15 16 21; do sock 16 3 $p; done | sort -u; sock 2 3 1; sock 2 2 1") == "\n".join(
+            ["EAFNOSUPPORT"] * 3
+        )
+        assert await attempt(box, "sock 1 1 0; sock 1 2 0") == "OPENED\nOPENED"
+
+
+async def test_the_only_link_is_down_and_there_is_no_route() -> None:
+    async with jail() as box:
+        assert await attempt(box, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route | wc -l") == "lo\n0"
+
+
+async def test_names_fail_at_once() -> None:
+    async with jail() as box:
+        said = await attempt(box, "need getent timeout; timeout 2 getent hosts example.com; echo $?")
+        assert said == "2"
+        assert await attempt(box, "ls /run/systemd/resolve /var/run/nscd /var/lib/sss 2>&1 | grep -c 'No such'") == "3"
+
+
+async def test_a_listener_of_the_host_hears_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        port = server.getsockname()[1]
+        async with jail() as box:
+            said = await attempt(box, f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>&1 | grep -oE 'not supported|refused|unreachable' | sort -u")
+        assert said == "not supported"
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+async def test_abstract_sockets_are_the_sandboxes_own() -> None:
+    name = "\0lemni-test-abstract"
+    listen = "import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('\\0lemni-test-abstract'); s.listen(); time.sleep(20)"
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect('\\0lemni-test-abstract')"
+    with socket.socket(socket.AF_UNIX) as outside:
+        outside.bind(name)
+        outside.listen()
+        async with jail() as one, jail() as two:
+            await attempt(one, f'python3 -I -S -c "{listen}" >/dev/null 2>&1 & sleep 0.3')
+            for box in (one, two):
+                said = await attempt(box, f'python3 -I -S -c "{connect}" 2>&1 | tail -1')
+                expected = "" if box is one else "refused"
+                assert expected in said
+                assert (said == "") is (box is one)
+
+
+def test_the_outside_view_agrees_with_pyroute2() -> None:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as opened:
+        ours = {(link.name, link.up) for link in links(opened)}
+    with IPRoute() as route:
+        theirs = {(link.get_attr("IFLA_IFNAME"), bool(link["flags"] & 1)) for link in route.get_links()}
+    assert ours == theirs

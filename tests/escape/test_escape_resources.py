@@ -1,0 +1,116 @@
+"""Resources: a bomb of each kind meets its limit, the limit stops the session where it must, and the host goes on."""
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+
+from supervisor.errors import ChannelBroken
+from supervisor.sandbox.life import Sandbox
+from supervisor.sandbox.spec import Limits
+from supervisor.types import Stop
+from support.attempts import attempt, attempted, jail, needs_sandbox
+from support.boxes import bash, host
+
+pytestmark = [pytest.mark.kernel, needs_sandbox]
+
+SMALL = Limits(memory=256 << 20, processes=40, cpu_seconds=60, disk=64 << 20, inodes=2000, file_size=32 << 20, wall_seconds=60)
+
+
+async def stopped(box: Sandbox, script: str) -> Stop:
+    """Run a script that must exceed a cap; the stop that names it."""
+    with trio.fail_after(40):
+        async with trio.open_nursery() as nursery:
+
+            async def doomed() -> None:
+                try:
+                    await box.run(bash(script, timeout=60))
+                except ChannelBroken:
+                    return
+
+            nursery.start_soon(doomed)
+            stop = await box.exceeded()
+            nursery.cancel_scope.cancel()
+            return stop
+    raise AssertionError
+
+
+async def test_a_fork_bomb_is_stopped_and_named() -> None:
+    async with jail(SMALL) as box:
+        stop = await stopped(box, ":(){ :|:& };: 2>/dev/null; sleep 20")
+    assert (stop.what, stop.limit) == ("processes", 40)
+    assert "processes" in stop.text
+
+
+async def test_memory_is_stopped_and_named() -> None:
+    hog = "import time\nparts = []\nfor _ in range(40):\n parts.append(bytearray(16 << 20)); time.sleep(0.02)\ntime.sleep(30)"
+    async with jail(SMALL) as box:
+        if host().cgroups.version:
+            stop = await stopped(box, f'python3 -I -S -c "{hog}"')
+            assert (stop.what, stop.limit) == ("memory", 256 << 20)
+        else:
+            # One process alone meets RLIMIT_AS; together they are summed from outside.
+            small = hog.replace("range(40)", "range(8)")
+            stop = await stopped(box, f'for i in 1 2 3 4; do python3 -I -S -c "{small}" & done; wait')
+            assert stop.what == "memory"
+
+
+async def test_cpu_seconds_are_stopped_and_named() -> None:
+    limits = Limits(cpu_seconds=1, wall_seconds=60)
+    async with jail(limits) as box:
+        stop = await stopped(box, "for i in 1 2; do while :; do :; done & done; wait")
+    assert (stop.what, stop.limit) == ("cpu_seconds", 1)
+
+
+async def test_scratch_is_bounded_in_bytes_and_inodes() -> None:
+    async with jail(SMALL) as box:
+        assert (await attempt(box, "for d in /tmp /dev/shm ~; do head -c 24M /dev/zero | tee $d/1 $d/2 $d/3 $d/4 >/dev/null; echo $?; rm -f $d/?; done 2>/dev/null")).split() == ["1"] * 3
+        said = await attempt(
+            box, "python3 -I -S -c 'import os\nfor i in range(100000): os.close(os.open(\"/tmp/i%d\" % i, 65))' 2>&1 | tail -1"
+        )
+        assert "No space" in said
+
+
+async def test_a_file_of_the_working_copy_is_bounded() -> None:
+    async with jail(SMALL) as box:
+        ran = await attempted(box, "head -c 100M /dev/zero > big; echo $?; stat -c %s big; truncate -s 1T sparse; echo $?; rm -f big")
+    said = ran.stdout.split()
+    assert int(said[0]) != 0
+    assert int(said[1]) <= 32 << 20
+    assert int(said[2]) != 0
+
+
+async def test_open_files_are_bounded() -> None:
+    async with jail(Limits(open_files=64)) as box:
+        said = await attempt(box, "ulimit -n; ulimit -Hn; python3 -I -S -c 'import os\nwhile 1: os.dup(0)' 2>&1 | tail -1")
+    assert said.splitlines()[:2] == ["64", "64"]
+    assert "Too many open files" in said
+
+
+async def test_stopping_everything_stops_no_limit() -> None:
+    async with jail() as box:
+        began = time.monotonic()
+        ran = await box.run(bash("kill -STOP -1; kill -STOP $$", timeout=1))
+        assert ran.timed_out
+        assert time.monotonic() - began < 8
+
+
+async def test_killing_everything_ends_the_command_and_no_more() -> None:
+    async with jail() as box:
+        with trio.fail_after(10):
+            await box.run(bash("kill -KILL -1; sleep 1", timeout=5))
+            try:
+                assert (await box.run(bash("echo alive"))).stdout == b"alive\n"
+            except ChannelBroken:
+                pytest.fail("init did not survive")
+
+
+@pytest.mark.needs("root")
+async def test_cpu_share_is_throttled() -> None:
+    if host().cgroups.base("cpu") is None:
+        pytest.skip("no cpu controller")
+    async with jail(Limits(cpus=0.25)) as box:
+        ran = await box.run(bash("for i in 1 2; do (timeout 2 sh -c 'while :; do :; done') & done; wait", timeout=30))
+    assert ran.duration_us > 1_500_000
+    assert box.usage().cpu_us < ran.duration_us * 0.25 * 1.5
