@@ -61,7 +61,7 @@ class AppendFile:
                 file._check()
                 file._lock(wait)
                 if file._is_at_its_name():
-                    if make:
+                    if make and file.size() == 0:  # maybe new: its name must survive a power cut too
                         file._sync_name()
                     return file
             except BaseException:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from native.chain import Chain, Scanner, Schema
-from support.journal_oracle import ZERO, canonical, line, seal, when
+from support.journal_oracle import ZERO, canonical, is_canonical, line, seal, when
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 FIELDS = (("words", "L"), ("text", "T?"), ("code", "I?"), ("count", "U"), ("flag", "B"), ("sha", "H"))
@@ -87,6 +87,20 @@ def test_noise_behind_a_value_is_never_canonical(value: Any, noise: str) -> None
     body = f'{{"_p":"{ZERO}","v":1,"x":"{noise}"'
     plain = json.dumps(noise, ensure_ascii=False) == f'"{noise}"'
     assert scan(seal(body, JOURNAL)).fault == ("seq" if plain else "canonical")
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,3}", fullmatch=True), json_values, min_size=1, max_size=4), st.data())
+@settings(max_examples=400)
+def test_the_form_is_what_python_finds_canonical(members: dict[str, Any], data: st.DataObject) -> None:
+    """Edited at random, then judged by both: the compiled parser and Python's."""
+    text = canonical(members)[1:-1]
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        piece = data.draw(st.text('{}[]",:\\abnu0019-.eE \té\u2028\x00', max_size=3))
+        text = text[:at] + piece + text[at + data.draw(st.integers(0, 2)) :]
+    if "\n" not in text and text:
+        faults = {"schema", "version", "seq"} if is_canonical(text) else {"canonical"}
+        assert scan(seal(f'{{"_p":"{ZERO}",{text}', JOURNAL)).fault in faults
 
 
 @given(st.binary(max_size=30))

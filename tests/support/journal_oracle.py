@@ -70,3 +70,25 @@ def rechain(raws: list[bytes], journal: str) -> list[bytes]:
         result.append(seal(body, journal))
         head = head_of(result[-1])
     return result
+
+
+def is_canonical(members: str) -> bool:
+    """Whether ``members`` (``"a":1,"b":2``) is the inside of a canonical object of the subset, by Python's own parser."""
+    def refuse(_: str) -> Any:
+        raise ValueError
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in found]
+        if keys != sorted(set(keys)) or not all(re.fullmatch("[a-z][a-z0-9_]*", key) for key in keys):
+            raise ValueError
+        return dict(found)
+
+    def depth(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+        return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+
+    try:
+        value = json.loads("{" + members + "}", parse_float=refuse, parse_constant=refuse, object_pairs_hook=pairs)
+        return canonical(value) == "{" + members + "}" and depth(value) <= 8 and bool(members.encode())
+    except (ValueError, RecursionError):
+        return False

@@ -11,7 +11,8 @@ from supervisor.types import Identity
 
 WHO = Identity("zoé", 1000, "nss")
 FRAME = Frame(kind="session", names=None, method="nss", surface="print", mode="agent", project="/home/zoé/dépôt",
-              policy="a" * 64, profile="default", kernel="6.1.0", layers_on=("landlock: ABI 7",), layers_off=(), version="0.1.0")
+              policy="a" * 64, profile="default", kernel="6.1.0", layers_on=("landlock: ABI 7",), layers_off=(),
+              version="0.1.0")
 CLOSED = SessionClosed(exit=0, reason="done")
 
 
@@ -21,8 +22,8 @@ def some_events() -> list[Event]:
         Prompt(sha256="b" * 64, length=12),
         Proposed(call="c1", tool="Bash", raw_sha256="c" * 64, raw_length=30, command="printf 'é\u2028\n\x85'; ls"),
         Started(call="c1"),
-        Executed(call="c1", code=-1, signal=None, duration_us=1000, cpu_us=1, max_rss=4096, kept_out=3, dropped_out=0,
-                 kept_err=0, dropped_err=0, timed_out=False, killed=False),
+        Executed(call="c1", code=-1, signal=None, duration_us=1000, cpu_us=1, max_rss=4096, kept_out=3,
+                 dropped_out=0, kept_err=0, dropped_err=0, timed_out=False, killed=False),
     ]
 
 
