@@ -124,7 +124,7 @@ class Collector:
                 return
             is_directory = before.kind is Kind.DIRECTORY
             conflict = _CHANGED if status.st_ctime_ns > self.rules.opened_ns and not is_directory else ""
-            self._add(Entry(path, before, None, conflict, "", self._is_debris(path, before, None)))
+            self._add(Entry(path, before, None, conflict))
         finally:
             os.close(parent)
 
@@ -156,9 +156,9 @@ class Collector:
         self.entries[entry.path] = entry
 
     def _is_debris(self, path: bytes, before: State | None, after: State | None) -> bool:
-        state = after or before
-        is_directory = state is not None and state.kind is Kind.DIRECTORY
-        return self.rules.debris.is_debris(path, is_directory, is_new=before is None)
+        if after is None:  # a deletion is always proposed: or the directory above it could not go
+            return False
+        return self.rules.debris.is_debris(path, after.kind is Kind.DIRECTORY, is_new=before is None)
 
     def _delete_beneath(self, path: bytes) -> bool:
         """Delete all entries of a directory of the developer's; False when something in it has to stay.
@@ -188,7 +188,7 @@ class Collector:
                         stays.add(directory)
                     else:
                         conflict = _CHANGED if status.st_ctime_ns > self.rules.opened_ns else ""
-                        self._add(Entry(child, before, None, conflict, "", self._is_debris(child, before, None)))
+                        self._add(Entry(child, before, None, conflict))
             finally:
                 os.close(fd)
         for directory in reversed(order):
@@ -197,7 +197,7 @@ class Collector:
             elif directory != path:
                 state = self._directory_state(directory)
                 if state is not None:
-                    self._add(Entry(directory, state, None, "", "", self._is_debris(directory, state, None)))
+                    self._add(Entry(directory, state, None))
         return path not in stays
 
     def _directory_state(self, path: bytes) -> State | None:

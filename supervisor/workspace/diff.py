@@ -64,7 +64,11 @@ def quote(path: bytes) -> bytes:
     """A path as git writes it: between quotes with C escapes where it holds anything but printable ASCII."""
     if all(0x20 <= byte < 0x7F and byte not in (0x22, 0x5C) for byte in path):
         return path
-    return b'"' + b"".join(_ESCAPES.get(b) or (bytes([b]) if 0x20 <= b < 0x7F else b"\\%03o" % b) for b in path) + b'"'
+    return b'"' + b"".join(_ESCAPES.get(byte) or _octal(byte) for byte in path) + b'"'
+
+
+def _octal(byte: int) -> bytes:
+    return bytes([byte]) if 0x20 <= byte < 0x7F else b"\\%03o" % byte
 
 
 def _why(entry: Entry) -> bytes:
@@ -160,11 +164,11 @@ def _lines(state: State | None, read: Reader) -> list[bytes] | None:
     """The lines with their ends; none for nothing, None where they cannot be shown."""
     if state is None:
         return []
-    if state.kind is Kind.SYMLINK:
-        return [state.target]
-    if state.kind is not Kind.FILE or not state.text:
-        return None if state.kind is Kind.FILE else []
-    content = read(state.sha256)
+    if state.kind is Kind.DIRECTORY:
+        return []
+    if state.kind is Kind.FILE and not state.text:
+        return None
+    content = read(state.sha256) if state.kind is Kind.FILE else state.target
     lines = content.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])
@@ -214,10 +218,10 @@ _BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 def show(raw: bytes, *, keep: str = "\n\t") -> str:
     """Bytes for a person's eyes: every character that is invisible, moves the cursor or reorders text is written out.
 
-    ``\\x1b`` for bytes that are not UTF-8 and for control characters, ``<U+202E>`` for the others; ``<U+`` in the text itself is
-    written ``<U+003C>U+``, so that what is seen is unambiguous (B41, B42). ``keep`` are the control characters let through.
+    ``<U+202E>`` for a character, ``<0xE9>`` for a byte that is not UTF-8; ``<U+`` and ``<0x`` in the text itself get their
+    first character written out, so that what is seen is unambiguous (B41, B42). ``keep``: control characters let through.
     """
-    text = raw.decode("utf-8", "surrogateescape").replace("<U+", "<U+003C>U+")
+    text = raw.decode("utf-8", "surrogateescape").replace("<U+", "<U+003C>U+").replace("<0x", "<U+003C>0x")
     if text.isascii() and text.isprintable():
         return text
     return "".join(character if character in keep else _shown(character) for character in text)
@@ -226,12 +230,10 @@ def show(raw: bytes, *, keep: str = "\n\t") -> str:
 def _shown(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"
-    if code < 0x20 or 0x7F <= code < 0xA0:
-        return f"\\x{code:02x}" if code < 0x80 else f"<U+{code:04X}>"
-    if code < 0x7F:
+        return f"<0x{code - 0xDC00:02X}>"
+    if 0x20 <= code < 0x7F:
         return character
     category = unicodedata.category(character)
-    hidden = category in ("Cf", "Zl", "Zp", "Zs", "Cs", "Co", "Cn") or character in _BLANK
+    hidden = category in ("Cc", "Cf", "Zl", "Zp", "Zs", "Cs", "Co", "Cn") or character in _BLANK
     selector = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or 0x180B <= code <= 0x180F
     return f"<U+{code:04X}>" if hidden or selector else character

@@ -1,14 +1,15 @@
 """Which lines of two texts are the same: a difference in bounded time, for input that somebody hostile wrote. Pure.
 
-``difflib`` takes hours for two megabytes of repeated lines. Here: equal beginnings and ends are cut off, lines that occur once on
-both sides anchor the rest (patience), and between anchors Myers' greedy search runs with a bound on its work; beyond it, a
-stretch is shown as replaced as a whole. Always a correct difference, not always the shortest.
+``difflib`` takes hours for two megabytes of repeated lines. Here: equal beginnings and ends are cut off, lines that occur
+once on both sides anchor the rest (patience), and between anchors Myers' greedy search runs with a bound on its work; beyond
+it, a stretch is shown as replaced as a whole. Always a correct difference, not always the shortest.
 
 E. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1 (1986).
 """
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -49,7 +50,7 @@ def changes(old: Sequence[bytes], new: Sequence[bytes]) -> list[Change]:
         if anchors:
             edges = [(low_a, low_b), *anchors, (high_a, high_b)]
             # An anchor is equal on both sides, so the next stretch may begin at it: its lines are cut off as equal
-            stack += [(p, q, r, s) for (p, r), (q, s) in zip(edges, edges[1:], strict=False)]
+            stack += [(p, q, r, s) for (p, r), (q, s) in itertools.pairwise(edges)]
             continue
         pieces, spent = _greedy(a[low_a:high_a], b[low_b:high_b], work)
         work -= spent

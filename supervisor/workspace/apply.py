@@ -1,0 +1,123 @@
+"""Write a change set into the developer's tree: all of it or nothing, and never through a link.
+
+Everything is checked first: each path must still be what the change set was compared with, by content, kind and permissions.
+What is refused is left out and named; a conflict stops everything, and is a value. The steps themselves are in commit.py.
+"""
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.errors import WorkspaceError
+from supervisor.workspace.blobs import Blobs
+from supervisor.workspace.changes import ChangeSet, Entry, Kind
+from supervisor.workspace.commit import Changed, commit, differs, parent, undo_crash
+from supervisor.workspace.gitnames import in_git_directory
+
+
+@dataclass(frozen=True, slots=True)
+class PathReason:
+    """A path that was not written, and why, in words."""
+
+    path: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Everything that was proposed is in the developer's tree. ``files`` counts the paths written or deleted."""
+
+    files: int
+    left_out: tuple[PathReason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Nothing was written: these paths are no longer what the changes were made against."""
+
+    paths: tuple[PathReason, ...]
+
+
+def apply_changes(
+    root: bytes, changes: ChangeSet, blobs: Blobs, journal: Path, *, debris: bool = False
+) -> Applied | Conflict:
+    """Apply what is proposed (and with ``debris`` what builds left behind) beneath ``root``.
+
+    ``journal`` is a path of lemni's own state, unique to this application. Returns Conflict with nothing written when anything
+    changed underneath. WorkspaceError ``apply_failed`` when a step failed; everything before it was undone. StoreError when a
+    blob is missing or damaged, before the first step.
+    """
+    recover(root, journal)
+    wanted, left_out = _choose(changes, debris)
+    try:
+        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            conflicts = tuple(
+                PathReason(entry.path, why) for entry in wanted if (why := entry.conflict or _check(directory, entry))
+            )
+            if conflicts:
+                return Conflict(conflicts)
+            if wanted:
+                commit(directory, root, wanted, blobs, journal)
+            return Applied(len(wanted), left_out)
+        finally:
+            os.close(directory)
+    except Changed as changed:
+        return Conflict((PathReason(changed.path, changed.why),))
+    except OSError as error:
+        raise WorkspaceError(
+            "applying the changes", on=os.fsdecode(error.filename or root), errno=error.errno,
+            why="nothing was changed", code="apply_failed",
+        ) from error
+
+
+def recover(root: bytes, journal: Path) -> bool:
+    """Undo what a crash in the middle of ``apply_changes`` left. True when there was something. Idempotent.
+
+    WorkspaceError ``apply_failed`` when a step cannot be undone; the staging directory, with what was replaced, stays then.
+    """
+    if not journal.exists():
+        return False
+    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return undo_crash(directory, root, journal)
+    finally:
+        os.close(directory)
+
+
+def _choose(changes: ChangeSet, debris: bool) -> tuple[list[Entry], tuple[PathReason, ...]]:
+    """What is written, and what is left out with its reason. Nothing enters a directory that is itself left out."""
+    left_out = [PathReason(entry.path, entry.refused) for entry in changes.refused]
+    missing: set[bytes] = set()
+    wanted: list[Entry] = []
+    for entry in changes.entries:  # sorted: a directory comes before what is in it
+        if in_git_directory(entry.path) or any(part in (b"", b".", b"..") for part in entry.path.split(b"/")):
+            raise WorkspaceError(
+                "applying the changes", on=os.fsdecode(entry.path), why="no change set of ours holds such a path"
+            )
+        taken = not entry.refused and (debris or not entry.debris)
+        if taken and os.path.dirname(entry.path) in missing:
+            left_out.append(PathReason(entry.path, "its directory is not applied"))
+            taken = False
+        if taken:
+            wanted.append(entry)
+        elif entry.after is not None and entry.after.kind is Kind.DIRECTORY and entry.before is None:
+            missing.add(entry.path)
+    return wanted, tuple(left_out)
+
+
+def _check(directory: int, entry: Entry) -> str:
+    """Why the path is not what the change was made against, or ""."""
+    try:
+        with parent(directory, entry.path) as (above, name):
+            return differs(above, name, entry.before)
+    except FileNotFoundError:
+        # Its directory is missing: right for something new in a directory that is new too
+        return "" if entry.before is None else "its directory is gone"
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and entry.before is None:
+            # The change set may turn a file or a link above it into a directory; if not, the commit finds it in the way
+            return ""
+        return "a link or a file stands in its way" if error.errno in (errno.ELOOP, errno.ENOTDIR) else str(error.strerror)

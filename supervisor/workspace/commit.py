@@ -1,0 +1,362 @@
+"""The steps by which changes enter the developer's tree, each with its undoing. Used by apply.py alone.
+
+Theory of operation. New contents are written to a staging directory in the project's root (same file system, mode 0700). Then
+come small steps: what is replaced or deleted is *moved* into the staging directory, what is new is moved out of it; directories
+are made, removed, and given their permissions last. The list of steps is on disk before the first one: a failure undoes from
+memory, a crash is undone from the record at the next start. When the record is gone, the changes are in, and only then is the
+staging directory, with what was replaced, removed.
+
+The record lies in lemni's own state, never in the project: a file in the project could be forged by a session and would make
+the undoing move things. Parents are opened beneath the root with no link followed (openat2), and names are moved, not opened:
+a link put in the way is refused, never followed. Moving also leaves other hard links of a file alone (B17).
+"""
+from __future__ import annotations
+
+import base64
+import contextlib
+import enum
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from native import files
+from supervisor.errors import WorkspaceError
+from supervisor.workspace.blobs import Blobs, digest, open_regular
+from supervisor.workspace.changes import Entry, Kind, State
+from supervisor.workspace.trees import remove_tree
+
+STAGING: Final = b".lemni-apply-"
+_NOT_COPIED: Final = ("security.capability", "security.ima", "security.evm")  # attributes bound to the old bytes
+_KINDS: Final = {stat.S_IFREG: Kind.FILE, stat.S_IFLNK: Kind.SYMLINK, stat.S_IFDIR: Kind.DIRECTORY}
+
+
+class Changed(Exception):
+    """The tree is no longer what the changes were made against. Becomes a Conflict value in apply.py."""
+
+    def __init__(self, path: bytes, why: str) -> None:
+        super().__init__(why)
+        self.path, self.why = path, why
+
+
+class Word(enum.Enum):
+    """What a step does. ``number`` of a step is the entry's for the moves, the old permission bits for the others."""
+
+    TAKE = "take"  # move what stands there into the staging directory
+    PUT = "put"  # move what was staged to where it belongs
+    MKDIR = "mkdir"
+    RMDIR = "rmdir"
+    CHMOD = "chmod"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: enough to take it, and to undo it."""
+
+    word: Word
+    path: bytes
+    number: int
+    mode: int = 0  # CHMOD: the new permission bits
+    before: State | None = None  # TAKE: what must have stood there; PUT: what it replaces
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is on disk while an application runs. Bytes are in base 64. ``steps``: word, path, number."""
+
+    root: str
+    staging: str
+    steps: list[tuple[str, str, int]]
+
+
+def plan(wanted: list[Entry]) -> list[Step]:
+    """The steps in their order (pure): open closed directories, delete from the leaves up, write from the root down, close."""
+    numbered = list(enumerate(wanted))
+    opening: list[Step] = []
+    leaving: list[Step] = []
+    coming: list[Step] = []
+    closing: list[Step] = []
+    for number, entry in sorted(numbered, key=lambda pair: pair[1].path):
+        before, after = entry.before, entry.after
+        if before is not None and after is not None and mode_only(entry):
+            step = Step(Word.CHMOD, entry.path, before.mode, after.mode)
+            if before.kind is Kind.FILE:
+                coming.append(step)
+            elif after.mode & 0o300 == 0o300:
+                opening.append(step)
+            else:
+                closing.append(step)
+            continue
+        going = leaving if after is None else coming
+        if before is not None and before.kind is Kind.DIRECTORY:
+            going.append(Step(Word.RMDIR, entry.path, before.mode))
+        elif before is not None:
+            going.append(Step(Word.TAKE, entry.path, number, before=before))
+        if after is not None and after.kind is Kind.DIRECTORY:
+            coming.append(Step(Word.MKDIR, entry.path, 0))
+            closing.append(Step(Word.CHMOD, entry.path, 0o700, after.mode))
+        elif after is not None:
+            coming.append(Step(Word.PUT, entry.path, number, before=before))
+    return [*opening, *reversed(leaving), *coming, *reversed(closing)]
+
+
+def mode_only(entry: Entry) -> bool:
+    """Whether the thing itself stays and only its permission bits change."""
+    before, after = entry.before, entry.after
+    if before is None or after is None or before.kind is not after.kind or before.kind is Kind.SYMLINK:
+        return False
+    return before.kind is Kind.DIRECTORY or before.sha256 == after.sha256 != ""
+
+
+def commit(root: int, root_path: bytes, wanted: list[Entry], blobs: Blobs, journal: Path) -> None:
+    """Carry out everything, or nothing. ``Changed`` and OSError leave the tree as it was.
+
+    WorkspaceError only when the undoing failed too: then the record and the staging directory stay for ``undo_crash``.
+    """
+    name = STAGING + os.urandom(8).hex().encode()
+    steps = plan(wanted)
+    _write_record(journal, root_path, name, [])
+    try:
+        os.mkdir(name, 0o700, dir_fd=root)
+        staging = files.open_directory(root, name)
+        try:
+            for number, entry in enumerate(wanted):
+                _stage(root, staging, number, entry, blobs)
+            _write_record(journal, root_path, name, steps)
+            try:
+                for step in steps:
+                    _take(root, staging, step)
+                os.sync()  # everything is down before the record goes: one call for any number of directories
+            except BaseException:
+                undo(root, staging, [(step.word, step.path, step.number) for step in steps])
+                raise
+        finally:
+            os.close(staging)
+    except WorkspaceError:
+        raise
+    except BaseException:
+        _finish(root, name, journal)
+        raise
+    _finish(root, name, journal)
+
+
+def undo_crash(root: int, root_path: bytes, journal: Path) -> bool:
+    """Undo what the record tells of. True when there was one for this root."""
+    try:
+        record = msgspec.json.decode(journal.read_bytes(), type=Record)
+    except FileNotFoundError:
+        return False
+    if base64.b64decode(record.root) != root_path:
+        return False
+    name = base64.b64decode(record.staging)
+    with contextlib.suppress(FileNotFoundError):
+        staging = files.open_directory(root, name)
+        try:
+            undo(root, staging, [(Word(word), base64.b64decode(path), number) for word, path, number in record.steps])
+            os.sync()
+        finally:
+            os.close(staging)
+    _finish(root, name, journal)
+    return True
+
+
+def _finish(root: int, name: bytes, journal: Path) -> None:
+    journal.unlink(missing_ok=True)  # from here on nothing is undone any more
+    with contextlib.suppress(OSError):
+        remove_tree(root, name)
+
+
+def _write_record(journal: Path, root: bytes, staging: bytes, steps: list[Step]) -> None:
+    listed = [(step.word.value, _text(step.path), step.number) for step in steps]
+    journal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = journal.with_name(journal.name + ".new")
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(msgspec.json.encode(Record(_text(root), _text(staging), listed)))
+        file.flush()
+        os.fsync(fd)
+    partial.rename(journal)
+    above = os.open(journal.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.fsync(above)
+    os.close(above)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _stage(root: int, staging: int, number: int, entry: Entry, blobs: Blobs) -> None:
+    """Write a new file or link, complete with mode and owner, where nobody uses it yet."""
+    state = entry.after
+    if state is None or state.kind is Kind.DIRECTORY or mode_only(entry):
+        return
+    name = b"n%d" % number
+    if state.kind is Kind.SYMLINK:
+        os.symlink(state.target, name, dir_fd=staging)
+        return
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=staging)
+    try:
+        blobs.copy(state.sha256, fd)
+        if entry.before is not None and entry.before.kind is Kind.FILE:
+            _dress_like(root, entry.path, fd)
+        os.fchmod(fd, state.mode & 0o777)
+    finally:
+        os.close(fd)
+
+
+def _dress_like(root: int, path: bytes, fd: int) -> None:
+    """Give the new file the owner and extended attributes of the one that it replaces, as far as that is allowed."""
+    with parent(root, path) as (above, name):
+        old = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    try:
+        status = os.fstat(old)
+        if os.geteuid() == 0:
+            os.fchown(fd, status.st_uid, status.st_gid)
+        with contextlib.suppress(OSError):
+            for attribute in os.listxattr(f"/proc/self/fd/{old}"):
+                if attribute not in _NOT_COPIED:
+                    with contextlib.suppress(OSError):
+                        os.setxattr(fd, attribute, os.getxattr(f"/proc/self/fd/{old}", attribute))
+    finally:
+        os.close(old)
+
+
+def _take(root: int, staging: int, step: Step) -> None:
+    try:
+        with parent(root, step.path) as (above, name):
+            match step.word:
+                case Word.TAKE:
+                    saved = b"o%d" % step.number
+                    files.renameat2(above, name, staging, saved, files.NOREPLACE)
+                    if why := differs(staging, saved, step.before, moved=True):
+                        raise Changed(step.path, why)
+                case Word.PUT:
+                    if step.before is None or step.before.kind is not Kind.FILE:  # else it has that file's owner
+                        _own_as(above, staging, b"n%d" % step.number)
+                    files.renameat2(staging, b"n%d" % step.number, above, name, files.NOREPLACE)
+                case Word.MKDIR:
+                    os.mkdir(name, 0o700, dir_fd=above)
+                    _own_as(above, above, name)
+                case Word.RMDIR:
+                    files.unlinkat(above, name, is_directory=True)
+                case Word.CHMOD:
+                    _chmod(above, name, step.mode)
+    except OSError as error:
+        reason = {
+            errno.EEXIST: "something stands there now",
+            errno.ENOTEMPTY: "something new is in it",
+            errno.ENOENT: "it is gone, or the directory above it",
+            errno.ELOOP: "a link stands in its way",
+            errno.ENOTDIR: "a directory above it is none now",
+        }.get(error.errno or 0)
+        if reason is None:
+            error.filename = step.path
+            raise
+        raise Changed(step.path, reason) from error
+
+
+def _own_as(above: int, directory: int, name: bytes) -> None:
+    """Root only: what is new belongs to who owns the directory that it enters, not to root (VS-16)."""
+    if os.geteuid() == 0:
+        status = os.fstat(above)
+        os.chown(name, status.st_uid, status.st_gid, dir_fd=directory, follow_symlinks=False)
+
+
+def _chmod(above: int, name: bytes, mode: int) -> None:
+    """Set permission bits of the thing itself, through a descriptor that no link is behind."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    try:
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        os.chmod(f"/proc/self/fd/{fd}", mode & 0o777)
+    finally:
+        os.close(fd)
+
+
+def undo(root: int, staging: int, steps: list[tuple[Word, bytes, int]]) -> None:
+    """Undo from the last step to the first, whether each was taken or not.
+
+    WorkspaceError when one cannot be undone: nothing is removed then.
+    """
+    for word, path, number in reversed(steps):
+        try:
+            with parent(root, path) as (above, name):
+                _undo_one(word, above, name, staging, number)
+        except FileNotFoundError:
+            continue  # the step was not taken, or its directory was never made
+        except OSError as error:
+            raise WorkspaceError(
+                "undoing a half-applied change", on=os.fsdecode(path), errno=error.errno, code="apply_failed",
+                remedy="what was replaced is kept in the project's directory .lemni-apply-*",
+            ) from error
+
+
+def _undo_one(word: Word, above: int, name: bytes, staging: int, number: int) -> None:
+    match word:
+        case Word.TAKE:
+            files.renameat2(staging, b"o%d" % number, above, name, files.NOREPLACE)
+        case Word.PUT:
+            if not _exists(staging, b"n%d" % number):
+                files.renameat2(above, name, staging, b"n%d" % number, files.NOREPLACE)
+        case Word.MKDIR:
+            with contextlib.suppress(NotADirectoryError):  # not made yet: what was there before it stands there
+                files.unlinkat(above, name, is_directory=True)
+        case Word.RMDIR:
+            if not _exists(above, name):
+                os.mkdir(name, 0o700, dir_fd=above)
+                _own_as(above, above, name)
+                _chmod(above, name, number)
+        case Word.CHMOD:
+            if stat.S_ISREG(mode := os.stat(name, dir_fd=above, follow_symlinks=False).st_mode) or stat.S_ISDIR(mode):
+                _chmod(above, name, number)
+
+
+def _exists(directory: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def parent(root: int, path: bytes) -> Iterator[tuple[int, bytes]]:
+    """The directory that holds the path, opened beneath the root with no link followed, and the last name."""
+    above, _, name = path.rpartition(b"/")
+    fd = files.open_directory(root, above)
+    try:
+        yield fd, name
+    finally:
+        os.close(fd)
+
+
+def differs(above: int, name: bytes, before: State | None, *, moved: bool = False) -> str:
+    """Why what stands there is not ``before``, or "". ``moved``: by us, which changed its change time."""
+    try:
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        return "" if before is None else "it is gone"
+    if before is None:
+        return "something stands there now"
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+    if kind is not before.kind:
+        return "another kind of file stands there now"
+    if kind is Kind.SYMLINK:
+        return "" if os.readlink(name, dir_fd=above) == before.target else "it is another link now"
+    if stat.S_IMODE(status.st_mode) & 0o777 != before.mode:
+        return "its permissions changed"
+    if kind is Kind.DIRECTORY:
+        return ""
+    if not before.sha256:  # too hollow or unreadable when it was compared
+        return "" if moved or status.st_ctime_ns == before.ctime_ns else "it changed"
+    if status.st_size != before.size:
+        return "its content changed"
+    fd = open_regular(above, name)
+    try:
+        return "" if digest(fd).sha256 == before.sha256 else "its content changed"
+    finally:
+        os.close(fd)
