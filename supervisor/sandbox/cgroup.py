@@ -29,7 +29,12 @@ def make(host: CgroupHost, name: str, limits: Limits) -> Group | None:
     return None
 
 
-def sweep(host: CgroupHost, name: str) -> None:
-    """Remove the group of this name, which a dead supervisor left; whatever still runs in it is killed."""
-    for base in {base for _, base in host.bases}:
-        clear(f"{base}/{name}")
+def directories(host: CgroupHost, name: str) -> tuple[str, ...]:
+    """Where a group of this name lies: one directory in each hierarchy."""
+    return tuple(sorted({f"{base}/{name}" for _, base in host.bases}))
+
+
+def sweep(left: tuple[str, ...]) -> None:
+    """Remove these directories of a group that a dead supervisor left; whatever still runs in it is killed."""
+    for path in left:
+        clear(path)

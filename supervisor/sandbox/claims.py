@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LaunchFailed
-from supervisor.sandbox import ids, launch
+from supervisor.sandbox import cgroup, ids, launch
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.slots import Slot, Slots, slots_directory
@@ -43,6 +43,8 @@ def claim(host: HostFacts, state: Path, root: bytes, owner_uid: int, owner_gid: 
     slots = slots_of(slots_directory(state))
     slot = slots.take()
     try:
+        cgroup.sweep(slot.left)
+        slots.record(slot, cgroup.directories(host.cgroups, slot.name))
         if host.privileged:
             plan = ids.privileged(slot.number, owner_uid, owner_gid, idmap_offered(root))
         else:

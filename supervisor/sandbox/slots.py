@@ -4,6 +4,9 @@ A slot is a file that its process holds with flock(2): a lock of the kernel ends
 unlike a POSIX lock, not at the first close of any descriptor of the file. A process keeps the slots that it had and uses
 them again, so that a second sandbox costs no system call here.
 
+The file names the groups that the slot's sandboxes have: where they lie depends on the group that the supervisor was in, so
+that a later supervisor could not know. Whoever takes the slot of a dead one removes them first.
+
 Root's slots are the machine's (host ids must be unique whatever the state directory); other users' lie in their state.
 """
 from __future__ import annotations
@@ -27,6 +30,7 @@ class Slot:
 
     number: int
     name: str  # unique on the machine: the cgroup's name
+    left: tuple[str, ...] = ()  # directories of groups that a dead holder may have left
 
 
 class Slots:
@@ -37,17 +41,24 @@ class Slots:
         # The same number exists in every user's directory: the name says which.
         self._tag = hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:8]
         self._held: dict[int, int] = {}  # number → locked descriptor
-        self._free: list[int] = []
+        self._free: list[Slot] = []
+        self._recorded: dict[int, tuple[str, ...]] = {}
 
     def take(self) -> Slot:
         """A slot of this process's own. Raises ``HostUnfit`` when ``SLOTS`` sandboxes live already."""
-        if not self._free:
-            self._free.append(self._lock_new())
-        return self._slot(self._free.pop())
+        return self._free.pop() if self._free else self._lock_new()
+
+    def record(self, slot: Slot, groups: tuple[str, ...]) -> None:
+        """The slot's sandboxes have their groups in these directories. Written before any is made."""
+        if self._recorded.get(slot.number) != groups:
+            fd = self._held[slot.number]
+            os.truncate(fd, 0)
+            os.pwrite(fd, "\n".join(groups).encode("utf-8", "surrogateescape"), 0)
+            self._recorded[slot.number] = groups
 
     def give(self, slot: Slot) -> None:
         """The sandbox of this slot has ended and left nothing. The lock stays, for the next one."""
-        self._free.append(slot.number)
+        self._free.append(Slot(slot.number, slot.name))
 
     def abandoned(self) -> Iterator[Slot]:
         """Slots whose process ended without giving them back, each locked by us while it is yielded."""
@@ -58,7 +69,7 @@ class Slots:
             if fd is None:
                 continue
             try:
-                yield self._slot(number)
+                yield self._slot(number, fd)
                 (self._directory / str(number)).unlink(missing_ok=True)
             finally:
                 os.close(fd)
@@ -70,9 +81,13 @@ class Slots:
             os.close(fd)
         self._held.clear()
         self._free.clear()
+        self._recorded.clear()
 
-    def _slot(self, number: int) -> Slot:
-        return Slot(number, f"lemni-{self._tag}-{number}")
+    def _slot(self, number: int, fd: int) -> Slot:
+        name = f"lemni-{self._tag}-{number}"
+        recorded = os.pread(fd, 65536, 0).decode("utf-8", "surrogateescape").splitlines()
+        # Ours alone may write the file; still, nothing is removed that is not a group of this very name.
+        return Slot(number, name, tuple(path for path in recorded if path.startswith("/") and path.endswith(f"/{name}")))
 
     def _numbers(self) -> list[int]:
         try:
@@ -80,7 +95,7 @@ class Slots:
         except FileNotFoundError:
             return []
 
-    def _lock_new(self) -> int:
+    def _lock_new(self) -> Slot:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(SLOTS):
             if number in self._held:
@@ -88,7 +103,7 @@ class Slots:
             fd = self._try_lock(number)
             if fd is not None:
                 self._held[number] = fd
-                return number
+                return self._slot(number, fd)
         raise HostUnfit("finding a free slot", why=f"{SLOTS} sandboxes live already", code="too_many_sandboxes")
 
     def _try_lock(self, number: int) -> int | None:

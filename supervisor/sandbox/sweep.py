@@ -9,14 +9,13 @@ from pathlib import Path
 
 from supervisor.sandbox import cgroup
 from supervisor.sandbox.claims import slots_of
-from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.slots import slots_directory
 
 
-def sweep(host: HostFacts, state: Path) -> int:
+def sweep(state: Path) -> int:
     """Remove the groups of dead supervisors; the number of slots that were taken back."""
     count = 0
     for slot in slots_of(slots_directory(state)).abandoned():
-        cgroup.sweep(host.cgroups, slot.name)
+        cgroup.sweep(slot.left)
         count += 1
     return count
