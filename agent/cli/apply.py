@@ -2,8 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from supervisor.workspace.apply import PathReason
 
 YES = frozenset({b"y", b"yes", b"o", b"oui"})
 
@@ -31,7 +35,7 @@ def command(session: str | None, debris: bool) -> int:
     from supervisor.errors import StoreError
     from supervisor.session.decide import decide
     from supervisor.session.state import state_directory
-    from supervisor.workspace.apply import Conflict
+    from supervisor.workspace.apply import Conflict, PathReason
     from supervisor.workspace.store import Decision, Store
 
     state = state_directory()
@@ -39,12 +43,12 @@ def command(session: str | None, debris: bool) -> int:
     record = chosen(store, session)
     if record.decision is Decision.APPLIED:
         raise StoreError("the changes of this session were applied already", on=record.id, code="already_applied")
-    changes = store.load_changes(record.id)
+    changes = store.load_changes(record)
     show(store, record, changes)
     if not changes.entries:
         return 0
     if changes.conflicts:
-        return _conflict((entry.path, entry.conflict) for entry in changes.conflicts)
+        return _conflict(PathReason(entry.path, entry.conflict) for entry in changes.conflicts)
     where = visible(record.project, lines=False)
     accepted = _asked(paint(f"Apply these changes to {where}?", BOLD) + " [y/N] ")
     outcome = trio.run(
@@ -61,14 +65,14 @@ def command(session: str | None, debris: bool) -> int:
     return 0
 
 
-def _conflict(paths: Iterable[tuple[bytes, str]]) -> int:
+def _conflict(paths: Iterable[PathReason]) -> int:
     """Tell why nothing was applied; the exit code."""
     from agent.cli.terminal import err
     from agent.cli.visible import visible
 
     err("not applied: the repository changed since the session started, and nothing was touched")
-    for path, why in paths:
-        err(f"  {visible(path, lines=False)}: {visible(why, lines=False)}")
+    for one in paths:
+        err(f"  {visible(one.path, lines=False)}: {visible(one.why, lines=False)}")
     return 1
 
 

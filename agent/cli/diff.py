@@ -32,7 +32,7 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
 
     store = Store(state_directory())
     record = chosen(store, session)
-    changes = store.load_changes(record.id)
+    changes = store.load_changes(record)
     if as_json:
         from agent.cli.jsontext import dumps
 

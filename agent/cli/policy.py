@@ -56,7 +56,10 @@ def show(as_json: bool) -> int:
     if as_json:
         from agent.cli.jsontext import dumps
 
-        out(dumps({"origin": policy.origin, "settings": dict(rows)}))
+        settings: dict[str, list[str]] = {}
+        for key, value in rows:  # a key that is a list has a row for each of its values
+            settings.setdefault(key, []).append(value)
+        out(dumps({"origin": policy.origin, "settings": settings}))
         return 0
     width = max(len(key) for key, _ in rows)
     for key, value in rows:

@@ -42,7 +42,7 @@ def command(everywhere: bool, as_json: bool) -> int:
         changes = f"{record.files} files, +{record.added} −{record.removed}" if record.files else "no changes"
         where = f"  {visible(record.project, lines=False)}" if everywhere else ""
         out(
-            f"{record.id}  {when(record.started_us)}  {record.kind:<6}  exit {record.exit:<3}  "
+            f"{record.id}  {when(record.started_us)}  {record.kind:<6}  exit {'-' if record.exit is None else record.exit:<3}  "
             f"{record.decision.value:<9}  {changes}{where}"
         )
     return 0

@@ -16,8 +16,7 @@ from supervisor.types import Attribution, Identity
 from supervisor.version import VERSION
 from supervisor.workspace.apply import Applied, Conflict, apply_changes
 from supervisor.workspace.changes import ChangeSet
-from supervisor.workspace.session_id import new_session_id
-from supervisor.workspace.store import Decision, SessionRecord, Store
+from supervisor.workspace.store import Decision, SessionRecord, Store, new_session_id
 
 
 async def decide(
@@ -41,6 +40,7 @@ async def decide(
             store.decide(record.id, Decision.REFUSED)
             await journal.close(SessionClosed(0, "refused"))
             return None
+        store.decide(record.id, Decision.ACCEPTED)
         with trio.CancelScope(shield=True):  # all or nothing, then its record: an interrupt waits for the end of both
             outcome = await trio.to_thread.run_sync(
                 lambda: apply_changes(
