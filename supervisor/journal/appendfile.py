@@ -33,7 +33,7 @@ class AppendFile:
     def create(cls, path: Path) -> Self:
         """A new file, mode 0600, in a directory that is made (0700) where it is missing, its name synced to disk."""
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_directory(path.parent)
             descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
             raise _broken("creating the journal", path, error) from None
@@ -52,7 +52,7 @@ class AppendFile:
         while True:
             try:
                 if make:
-                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    _make_directory(path.parent)
                 descriptor = os.open(path, _FLAGS | (os.O_CREAT if make else 0), 0o600)
             except OSError as error:
                 raise _broken("opening the journal", path, error) from None
@@ -146,13 +146,26 @@ class AppendFile:
 
     def _sync_name(self) -> None:
         try:
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            _sync_directory(self.path.parent)
         except OSError as error:
             raise _broken("syncing the journal's directory", self.path.parent, error) from None
+
+
+def _make_directory(path: Path) -> None:
+    """The directory and its missing parents, each 0700 and each name on disk. Raises OSError."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def copy_of(error: JournalBroken) -> JournalBroken:

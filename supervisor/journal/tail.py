@@ -20,6 +20,7 @@ from native.chain import MAX_LINE, RECORD_VERSION, Chain, Scanner
 from supervisor.errors import JournalBroken
 from supervisor.journal.appendfile import AppendFile
 from supervisor.journal.entry import GENESIS, LAST, Event, Recovered, schema, values
+from supervisor.journal.redact import clean_text
 from supervisor.types import Identity
 
 ALGORITHM = "sha256"
@@ -42,7 +43,7 @@ def boot_id() -> str:
 
 def constants(identity: Identity, session: str | None) -> dict[str, str | int | None]:
     """What every entry of one writer carries."""
-    return {"boot": boot_id(), "sess": session, "uid": identity.uid, "who": identity.name}
+    return {"boot": boot_id(), "sess": session, "uid": identity.uid, "who": clean_text(identity.name)}
 
 
 @dataclass(frozen=True, slots=True)

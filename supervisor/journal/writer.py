@@ -10,7 +10,7 @@ Leaving without ``close`` (a crash of the session) flushes what there is; the jo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -84,7 +84,7 @@ class Journal:
 
     async def close(self, event: SessionClosed) -> None:
         """The last entry, on disk, and the head in the ledger: the journal is complete. Nothing is written after it."""
-        with trio.CancelScope(shield=True):
+        with self._bounded():
             seq = self._append(event, "main", None)
             head = self._chain.head
             await self._until_synced(seq)
@@ -145,8 +145,7 @@ class Journal:
     async def _running(self, start: Callable[[], None]) -> AsyncIterator[None]:
         self._thread.start()
         try:
-            with trio.CancelScope(shield=True):  # a few milliseconds, after which there either is a journal or none
-                await self._thread.run(start)
+            await self._thread.run(start)
             self._synced = self._chain.seq - 1
             try:
                 yield
@@ -156,13 +155,23 @@ class Journal:
                 raise
             await self._flush()
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE):
+            with trio.move_on_after(LEAVE, shield=True):
                 await self._thread.stop(self._close_file)
 
     async def _flush(self) -> None:
         if self._broken is None:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE):
+            with self._bounded():
                 await self._until_synced(self._chain.seq - 1)
+
+    @contextlib.contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """Work that must be done even when the session is cancelled, but not for ever."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE) as scope:
+            yield
+        if scope.cancelled_caught:
+            silent = JournalBroken("writing the journal", on=str(self.path), why=f"the disk did not answer for {LEAVE:.0f} s")
+            self._fail(silent)
+            raise silent
 
     def _create(self, frame: Frame) -> None:
         """In the thread: file, entry 0, its line in the ledger; each on disk before the next."""

@@ -12,10 +12,12 @@ import pytest
 import trio
 
 from supervisor.errors import EntryRefused, JournalBroken
+from supervisor.journal import ledger
 from supervisor.journal.appendfile import AppendFile
 from supervisor.journal.entry import EVENTS, Executed, Started, Stopped
 from supervisor.journal.verify import ExitCode, Verdict, verify, verify_all
 from supervisor.journal.writer import BATCH, Journal
+from supervisor.types import Identity
 from support import journals, needs
 from support.journal_oracle import entries
 
@@ -245,3 +247,29 @@ def test_every_event_has_a_name_of_its_own_and_is_in_the_closed_set() -> None:
 
     defined = {v for v in vars(entry).values() if isinstance(v, type) and issubclass(v, entry.Event) and v is not entry.Event}
     assert defined == set(EVENTS)
+
+
+async def test_a_ledger_that_somebody_else_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded: the session ends with an error, and its journal, complete as it is, stays unsealed."""
+    monkeypatch.setattr(ledger, "WAIT", 0.05)
+    async with opened(tmp_path) as journal:
+        with AppendFile.open(tmp_path / "ledger.jsonl"), pytest.raises(JournalBroken) as caught:
+            await journal.close(journals.CLOSED)
+        assert caught.value.code == "journal_locked"
+    finding = verify([journal.path]).findings[-1]
+    assert (finding.verdict, finding.reason) == (Verdict.UNSEALED, "closed, but the ledger does not hold its end")
+
+
+async def test_cancelled_while_opening_nothing_stays_locked(tmp_path: Path) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with opened(tmp_path):
+            pytest.fail("cancelled before the body")
+    assert not verify([tmp_path / "s1.jsonl"]).findings[-1].live
+    async with opened(tmp_path, "s2"):
+        pass
+
+
+async def test_names_of_people_are_shown_safely(tmp_path: Path) -> None:
+    async with Journal.open(tmp_path, "s1", Identity("zo\udce9", 1000, "nss"), journals.FRAME) as journal:
+        assert entries(journal.path)[0]["who"] == "zo\\xe9"
