@@ -90,6 +90,8 @@ def _wrapped(name: str, rest: list[Word]) -> list[Word]:
     at = 0
     while at < len(rest) and rest[at].text.startswith("-"):
         at += 2 if rest[at].text in valued else 1
+    while name == "env" and at < len(rest) and _ASSIGNMENT.match(rest[at].text):
+        at += 1  # env reads these itself, quoted or not
     if name in ("timeout", "chroot") and at < len(rest):
         at += 1  # the duration, the new root
     return rest[at:]

@@ -18,10 +18,13 @@ from supervisor.sandbox import life
 from supervisor.sandbox.life import Sandbox, Usage
 from supervisor.sandbox.spec import OverlayCopy, PlainCopy, SandboxSpec
 from supervisor.session.prepare import HOME_FILES, Prepared
+from supervisor.types import Stop
 from supervisor.workspace.blobs import Blobs
 from supervisor.workspace.changes import ChangeSet
+from supervisor.workspace.diff import measure
 from supervisor.workspace.files import FileView
-from supervisor.workspace.open import OverlayLayers, Workspace, open_workspace
+from supervisor.workspace.open import Workspace, open_workspace
+from supervisor.workspace.overlay import OverlayLayers
 
 
 @dataclass(slots=True)
@@ -30,6 +33,9 @@ class Closed:
 
     usage: Usage
     changes: ChangeSet | None = None
+    added: int = 0  # lines
+    removed: int = 0
+    excess: Stop | None = None  # a cap whose excess was seen at the very end only
     error: LemniError | None = None
 
 
@@ -73,8 +79,10 @@ class House:
                         task_status.started()
                         await self._over.wait()
                     self._closed.usage = sandbox.usage()
+                    with trio.move_on_after(0.01):  # it is there or it is not: nothing is waited for
+                        self._closed.excess = await sandbox.exceeded()
                     if self._collect:
-                        self._closed.changes = await trio.to_thread.run_sync(workspace.collect, self._blobs)
+                        await trio.to_thread.run_sync(self._collect_changes)
         except LemniError as error:
             if not standing:
                 raise
@@ -88,6 +96,11 @@ class House:
         self._over.set()
         await self._gone.wait()
         return self._closed
+
+    def _collect_changes(self) -> None:
+        found = self.workspace.collect(self._blobs)
+        self._closed.added, self._closed.removed = measure(found, self._blobs.read)
+        self._closed.changes = found
 
     def _spec(self, workspace: Workspace) -> SandboxSpec:
         copies = tuple(

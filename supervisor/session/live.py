@@ -65,8 +65,7 @@ from supervisor.session.request import (
 )
 from supervisor.session.request import Answer as PersonsAnswer
 from supervisor.types import Action, Attribution, CallState, Identity, Proposal, Reason, Result, Stop, StopKind
-from supervisor.workspace.session_id import new_session_id
-from supervisor.workspace.store import Store
+from supervisor.workspace.store import Store, new_session_id
 
 CLOSE_SECONDS = 120.0  # for everything between the last act and the last entry, a large diff included
 CALL_SECONDS = 15.0  # for a call in flight to end once it was told to
@@ -106,7 +105,7 @@ class Session:
         self._finishing = trio.Lock()
         self._ending = False
         self._watching = trio.CancelScope()
-        self._started_us = record.wall_us()
+        self._record = record.begun(session, request, prepared, identity)
 
     # The door
 
@@ -276,6 +275,7 @@ class Session:
         await self._note(record.policy_in_force(self.policy, self.bounds))
         for code, text in self._prepared.notices:
             await self._announce(code, text)
+        await trio.to_thread.run_sync(self._store.save, self._record)
         await self._note(entry.Stage(3, "sandbox"), sync=True)
         await nursery.start(self._house.live)
         sandbox = self._house.sandbox
@@ -315,10 +315,14 @@ class Session:
         with trio.move_on_after(CALL_SECONDS):
             async with self._door:
                 pass
-        stop = self._machine.stop
-        rejected = outcome in REJECTING or (stop is not None and stop.kind is StopKind.STOP)
+        halted = self._machine.stop is not None and self._machine.stop.kind is StopKind.STOP
+        rejected = halted or outcome in REJECTING
         closed = await self._house.close(collect=not rejected)
-        closing = record.Account(self.id, outcome, stop, closed, self.opened_us, self._machine.budget, rejected)
+        if closed.excess is not None:
+            await self._feed(ResourceExceeded(closed.excess.what, closed.excess.limit, closed.excess.used))
+        closing = record.Account(
+            self.id, outcome, self._machine.stop, closed, self.opened_us, self._machine.budget, rejected
+        )
         try:
             if self._broken is not None:
                 raise self._broken
@@ -326,7 +330,7 @@ class Session:
         except (JournalBroken, EntryRefused, StoreError) as failed:
             closing.error = closing.error or failed
         summary = closing.closing(self._journal.path, self.notices)
-        record.save(self._store, summary, self._request, self._prepared, self._identity, self._started_us)
+        await trio.to_thread.run_sync(self._store.save, record.ended(self._record, summary))
         return summary
 
     async def _seal(self, account: record.Account) -> None:
@@ -338,7 +342,8 @@ class Session:
             await trio.to_thread.run_sync(self._store.save_changes, self.id, changes)
             for changed in record.change_entries(changes):
                 await self._note(changed)
-            await self._note(entry.Changes(changes.digest, account.files, account.added, account.removed), sync=True)
+            closed = account.closed
+            await self._note(entry.Changes(changes.digest, account.files, closed.added, closed.removed), sync=True)
         elif account.rejected:
             await self._note(entry.ChangeDecision(self.id, "rejected", Attribution.AUTOMATION.value))
         await self._journal.close(entry.SessionClosed(account.exit, account.reason))

@@ -141,5 +141,5 @@ def _notices(policy: Policy, bounds: Bounds, layers: tuple[Layer, ...]) -> tuple
 
 def sweep(prepared: Prepared) -> None:
     """Remove what a killed supervisor left: its control groups and scratch directories. What is in use is locked."""
-    cgroups.sweep(prepared.host, prepared.state)
+    cgroups.sweep(prepared.state)
     sweep_scratch(prepared.state / "scratch")

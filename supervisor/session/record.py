@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from supervisor.errors import LemniError
 from supervisor.guard.budget import Budget
 from supervisor.journal import entry
@@ -18,15 +20,10 @@ from supervisor.settings.policy import Policy
 from supervisor.types import Identity, Layer, Stop, StopKind
 from supervisor.version import VERSION
 from supervisor.workspace.changes import ChangeSet
-from supervisor.workspace.store import Decision, SessionRecord, Store
+from supervisor.workspace.store import Decision, SessionRecord
 
 EXITS = {Outcome.DONE: 0, Outcome.ERROR: 1, Outcome.INTERRUPTED: 130, Outcome.TERMINATED: 143, Outcome.HANGUP: 129}
 GUARD_EXIT = 3  # a guardrail stopped the agent (O-13)
-
-
-def wall_us() -> int:
-    """The date in microseconds, for people."""
-    return time.time_ns() // 1000
 
 
 def frame(request: SessionRequest, prepared: Prepared, identity: Identity) -> entry.Frame:
@@ -122,37 +119,35 @@ class Account:
     def files(self) -> int:
         return len(self.changes.proposed) if self.changes else 0
 
-    @property
-    def added(self) -> int:
-        return self.changes.added if self.changes else 0
-
-    @property
-    def removed(self) -> int:
-        return self.changes.removed if self.changes else 0
-
     def closing(self, journal: Path, notices: tuple[str, ...]) -> Closing:
         usage = self.closed.usage
+        if self.changes is not None:
+            notices += self.changes.notices
         if self.error is not None:
-            notices = (*notices, str(self.error))
+            notices += (str(self.error),)
         return Closing(
-            self.session, self.exit, self.reason, self.stop, self.changes, self.files, self.added, self.removed,
+            self.session, self.exit, self.reason, self.stop, self.changes, self.files, self.closed.added, self.closed.removed,
             self.budget.total_actions, self.budget.commands, self.opened_us, usage.cpu_us, usage.memory_peak,
             usage.processes_peak, journal, notices,
         )
 
 
-def save(
-    store: Store, closing: Closing, request: SessionRequest, prepared: Prepared, identity: Identity, started_us: int
-) -> None:
-    """The session's line in ``lemni sessions``."""
+def begun(session: str, request: SessionRequest, prepared: Prepared, identity: Identity) -> SessionRecord:
+    """The session's line in ``lemni sessions`` while it runs, and for ever when it crashes."""
+    return SessionRecord(
+        id=session, kind="exec" if request.surface == "exec" else "prompt", project=prepared.project.root,
+        project_id=prepared.project.id, user=identity.name, uid=identity.uid, started_us=time.time_ns() // 1000,
+    )
+
+
+def ended(record: SessionRecord, closing: Closing) -> SessionRecord:
+    """The same line at the end. Changes are undecided where there is anything to apply."""
     changes = closing.changes
-    digest = changes.digest if changes is not None and changes.entries else ""
-    store.save(SessionRecord(
-        id=closing.session, kind="exec" if request.surface == "exec" else "prompt", project=prepared.project.root,
-        project_id=prepared.project.id, user=identity.name, uid=identity.uid, started_us=started_us, ended_us=wall_us(),
-        exit=closing.exit, changes=digest, files=closing.files, added=closing.added, removed=closing.removed,
-        decision=Decision.UNDECIDED if digest else Decision.NONE, decided_us=0,
-    ))
+    return msgspec.structs.replace(
+        record, ended_us=time.time_ns() // 1000, exit=closing.exit, files=closing.files, added=closing.added,
+        removed=closing.removed, changes=changes.digest if changes is not None and changes.entries else "",
+        decision=Decision.UNDECIDED if closing.files else Decision.NONE,
+    )
 
 
 def _code(what: str) -> str:

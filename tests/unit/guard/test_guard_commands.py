@@ -68,7 +68,7 @@ def test_refused_families_whatever_is_listed(command: str) -> None:
 
 @pytest.mark.parametrize("frame", [
     "{}", "ls; {}", "ls && {}", "ls || {}", "ls & {}", "ls | {}", "ls |& {}", "ls\n{}", "ls\r{}", "ls\r\n{}", "({})",
-    "if true; then {}; fi", "! {}", "A=1 {}", "env A=1 {}", "env -u A {}", "nice -n 5 {}", "timeout 5 {}",
+    "if true; then {}; fi", "! {}", "A=1 {}", "env A=1 {}", "env -u A {}", "env \"A=1\" {}", "nice -n 5 {}", "timeout 5 {}",
     "timeout -s KILL 5 {}",
     "nohup {}", "command {}", "xargs -n 1 {}", "for i in 1; do {}; done", "echo $(x); {}", "{} # comment",
 ])
