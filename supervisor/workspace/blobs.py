@@ -30,6 +30,13 @@ class Digest:
     text: bool
 
 
+def make_private(directory: Path) -> None:
+    """Make a directory and those missing above it, each 0700 (``parents=True`` would leave those above to the umask)."""
+    for path in [*reversed(directory.parents), directory]:
+        if not path.is_dir():
+            path.mkdir(mode=0o700, exist_ok=True)
+
+
 def open_regular(directory: int, name: bytes) -> int:
     """Open a regular file for reading, following no link, waiting for nothing. OSError otherwise.
 
@@ -88,7 +95,7 @@ class Blobs:
 
     def put(self, fd: int) -> Digest:
         """Keep a copy of what this descriptor reads. The digest is of the bytes that were kept."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.directory)
         partial = self.directory / f".new-{os.getpid()}-{os.urandom(6).hex()}"
         out = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

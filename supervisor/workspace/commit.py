@@ -27,7 +27,7 @@ import msgspec
 
 from native import files
 from supervisor.errors import WorkspaceError
-from supervisor.workspace.blobs import Blobs, digest, open_regular
+from supervisor.workspace.blobs import Blobs, digest, make_private, open_regular
 from supervisor.workspace.changes import Entry, Kind, State
 from supervisor.workspace.trees import remove_tree
 
@@ -172,7 +172,7 @@ def _finish(root: int, name: bytes, journal: Path) -> None:
 
 def _write_record(journal: Path, root: bytes, staging: bytes, steps: list[Step]) -> None:
     listed = [(step.word.value, _text(step.path), step.number) for step in steps]
-    journal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(journal.parent)
     partial = journal.with_name(journal.name + ".new")
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:

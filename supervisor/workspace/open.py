@@ -18,7 +18,7 @@ from typing import Final
 import trio
 
 from supervisor.errors import WorkspaceError
-from supervisor.workspace.blobs import Blobs
+from supervisor.workspace.blobs import Blobs, make_private
 from supervisor.workspace.changes import ChangeSet
 from supervisor.workspace.collect import Collector, Rules, collect_overlay
 from supervisor.workspace.copy import Baseline, CopyLayers, collect_copy, make_copy
@@ -119,7 +119,7 @@ def sweep_scratch(scratch_root: Path) -> int:
 @contextlib.contextmanager
 def _scratch(path: Path) -> Iterator[bytes]:
     """Make and lock the scratch directory."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     while True:
         try:
             path.mkdir(mode=0o700)

@@ -1,8 +1,8 @@
 """What is kept of each session on disk: its record, its changes, and the bytes behind them.
 
-``STATE/sessions/ID/{session.json, changes.json, blobs/, apply.json}``, directories 0700, files 0600. A file is written beside its
-place, synced and renamed: a reader sees the old one or the new one. The journal, not this, is the account of what happened; this
-is what ``lemni sessions``, ``diff`` and ``apply`` work from.
+``STATE/sessions/ID/{session.json, changes.json, blobs/, apply.json}``, directories 0700, files 0600. A file is written beside
+its place, synced and renamed: a reader sees the old one or the new one. The journal, not this, is the account of what
+happened; this is what ``lemni sessions``, ``diff`` and ``apply`` work from.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from supervisor.errors import StoreError
-from supervisor.workspace.blobs import Blobs
+from supervisor.workspace.blobs import Blobs, make_private
 from supervisor.workspace.changes import ChangeSet
 from supervisor.workspace.session_id import is_prefix, is_session_id, make_session_id, normalise
 
@@ -70,8 +70,7 @@ class Store:
     def save(self, record: SessionRecord) -> None:
         """Write or replace a session's record."""
         directory = self._directory(record.id)
-        for path in (self.state, self.sessions, directory):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
         _write(directory / _RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
     def load(self, session: str) -> SessionRecord:
@@ -120,7 +119,7 @@ class Store:
     def save_changes(self, session: str, changes: ChangeSet) -> None:
         """Keep a change set whose blobs are complete. The record names it only afterwards (the caller's ``save``)."""
         directory = self._directory(session)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
         if changes.entries:
             self.blobs(session).sync()
         _write(directory / _CHANGES, changes.encode())
