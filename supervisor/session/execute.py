@@ -6,6 +6,7 @@ may run is not asked here: the guard machine has said so, and it is in the journ
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 
 import trio
@@ -72,8 +73,11 @@ class Executor:
         # Not abandoned on cancellation: the thread works on the working copy's descriptor, which outlives it so.
         result = await trio.to_thread.run_sync(self._carry_out, call)
         if isinstance(result, Done):
-            path = result.path
-            touched = entry.FileTouched(call_id, _KINDS[type(call)], path, result.sha256, result.length)
+            wrote = result.sha256 != ""
+            touched = entry.FileTouched(
+                call_id, _KINDS[type(call)], os.fsdecode(result.path or b"."), result.sha256 if wrote else None,
+                result.length if wrote else None,
+            )
             return ActionFinished(call_id, CallState.DONE, result.text, touched=touched)
         reason = Reason.PERIMETER if isinstance(result, Outside) else Reason.FAILED
         return ActionFinished(call_id, CallState.ERRORED, result.text, reason)

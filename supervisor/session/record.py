@@ -106,11 +106,11 @@ class Account:
     def reason(self) -> str:
         """A stable code: ``done``, ``bound:actions``, ``loop:Read``, ``resource:memory``, ``stop``, ``error`` …"""
         if self.outcome in (Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP):
-            return self.outcome.value
+            return str(self.outcome.value)
         if self.error is not None:
             return self.error.code
         if self.stop is None:
-            return self.outcome.value
+            return str(self.outcome.value)
         if self.stop.kind in (StopKind.STOP, StopKind.FAILURE):
             return self.stop.what
         return f"{self.stop.kind.value}:{_code(self.stop.what)}"
