@@ -82,12 +82,11 @@ class GroupV1:
     def sample(self) -> Sample:
         memory, pids, values = self._paths["memory"], self._paths["pids"], self._values
         cpuacct = self._paths.get("cpuacct")
+        peak = values.number(f"{pids}/pids.peak")  # Linux 6.7
         return Sample(
             cpu_us=values.number(f"{cpuacct}/cpuacct.usage") // 1000 if cpuacct else 0,
-            memory=values.number(f"{memory}/memory.usage_in_bytes"),
             memory_peak=values.number(f"{memory}/memory.max_usage_in_bytes"),
-            processes=values.number(f"{pids}/pids.current"),
-            processes_peak=values.number(f"{pids}/pids.peak"),
+            processes_peak=peak or values.number(f"{pids}/pids.current"),
             oom_kills=values.keyed(f"{memory}/memory.oom_control", b"oom_kill"),
             forks_refused=values.keyed(f"{pids}/pids.events", b"max"),
         )

@@ -7,6 +7,7 @@ foreign code, so it is decoded strictly and never trusted for more than the end 
 from __future__ import annotations
 
 import os
+import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,7 +37,8 @@ class Channel:
     """The channel of one sandbox; owns the descriptor. ``broken`` is set for ever once it ended."""
 
     def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
+        # Family and type are given, so that nobody asks the kernel for them; non-blocking it is already.
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=descriptor)
         self._socket.setblocking(False)
         self._pending: dict[int, Pending] = {}
         self._next = 1
@@ -83,6 +85,12 @@ class Channel:
             if not self._receive():
                 await trio.lowlevel.wait_readable(self._socket)
         return self._handed.pop(request)
+
+    def wait_readable(self, milliseconds: int) -> None:
+        """Block, with the GIL released, until a record is there; at most so long."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.poll(milliseconds)
 
     async def first(self) -> wire.Ready | wire.Failed:
         """The first record: whether the plan was carried out. Before ``serve`` runs only."""

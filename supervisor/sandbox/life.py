@@ -130,6 +130,13 @@ class Sandbox:
             except ProcessLookupError:
                 return
 
+    def _end_of_life(self) -> None:
+        # The descriptor first: the last reference to the overlay then goes with init, and we do not wait for its teardown.
+        if self.workdir >= 0:
+            os.close(self.workdir)
+            self.workdir = -1
+        self._kill()
+
     async def _start(self, command: Command, streams: Streams) -> Pending:
         # An empty pipe: reading it is end of file, and it is nobody else's.
         stdin, writer = os.pipe2(os.O_CLOEXEC)
@@ -231,6 +238,7 @@ async def open_sandbox(spec: SandboxSpec, host: HostFacts, claim: Claim, profile
             except BaseException as error:  # raised again below, out of the nursery: the caller's errors stay as they are
                 failure = error
             sandbox._leftovers = None
+            sandbox._end_of_life()  # init dies while our tasks end
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
@@ -241,27 +249,23 @@ async def open_sandbox(spec: SandboxSpec, host: HostFacts, claim: Claim, profile
 
 async def _settle(opened: opening.Opened, sandbox: Sandbox, spec: SandboxSpec) -> None:
     """From the launch to the first command that may run: plan carried out, descriptor taken, network looked at."""
-    await opened.ready()
     channel = opened.channel
+    # Asked at once: the answers are there when the plan is carried out.
     channel.ask(Request.HAND_WORKDIR)
     channel.ask(Request.HAND_NETLINK)
+    await opened.ready()
     sandbox.workdir = await channel.take(Request.HAND_WORKDIR)
     opening.check_links(await channel.take(Request.HAND_NETLINK), spec.loopback)
 
 
 async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> None:
     """Kill init, and with it the pid namespace; reap it; remove the group. Bounded; what stays is left to the sweep."""
-    # Before the kill: the last reference to the overlay then goes with init, and its teardown waits for nobody here.
-    if sandbox.workdir >= 0:
-        os.close(sandbox.workdir)
-        sandbox.workdir = -1
-    sandbox._kill()
+    sandbox._end_of_life()
     with trio.move_on_after(DEATH_SECONDS) as limit:
         await trio.lowlevel.wait_readable(opened.pidfd)
     if not limit.cancelled_caught:
         os.waitid(os.P_PIDFD, opened.pidfd, os.WEXITED)  # noqa: ASYNC222  (it has ended: this only collects it)
-    sandbox.usage()  # the last word: the group is still there
-    sandbox._judge()
+    sandbox._judge()  # the last word: the group is still there
     sandbox._pidfd = -1
     opened.channel.close()
     os.close(opened.pidfd)

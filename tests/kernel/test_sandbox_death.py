@@ -136,7 +136,7 @@ def test_a_group_with_a_living_process_is_cleared(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
         for fd in group.join:
             os.write(fd, str(sleeper.pid).encode())
-        assert group.sample().processes == 1
+        assert group.sample().processes_peak == 1
         assert not group.remove()
         cgroup.sweep(cgroup.directories(host, name))
         assert sleeper.wait(5) == -signal.SIGKILL
