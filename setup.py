@@ -105,7 +105,7 @@ def cython_extensions() -> list[Extension]:
         Extension(
             f"native.{p.stem}",
             [str(p.relative_to(HERE))],
-            libraries=["crypto"] if p.stem == "chain" else [],
+            libraries=["crypto"] if p.stem == "record" else [],
             extra_compile_args=EXTENSION_FLAGS,
         )
         for p in sources

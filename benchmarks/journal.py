@@ -14,7 +14,8 @@ from typing import Any
 import trio
 
 from benchmarks.measure import Row, Samples, compare, interleave
-from native.chain import Chain, Scanner
+from native.chain import Chain
+from native.scan import Scanner
 from supervisor.journal.entry import Executed, Frame, Started, schema, values
 from supervisor.journal.writer import Journal
 from supervisor.types import Identity

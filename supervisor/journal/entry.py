@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from native.chain import Schema
+from native.record import Schema
 from supervisor.journal.redact import clean_command, clean_path, clean_text
 
 # Kinds of field. The annotation of a field is its kind: it decides how it is cleaned and what the verifier accepts.
@@ -399,7 +399,7 @@ EVENTS: tuple[type[Event], ...] = (
 GENESIS = frozenset({Frame.EV, LedgerFrame.EV})  # these also carry ``alg`` and ``jid``
 LAST = SessionClosed.EV
 
-# annotation -> (letter of native.chain, cleaner)
+# annotation -> (letter of native.record, cleaner)
 _KINDS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "Word": ("T", None),
     "Text": ("T", clean_text),

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from native.chain import MAX_LINE
+from native.record import MAX_LINE
 from supervisor.journal.entry import Recovered
 from supervisor.journal.tail import (
     ACCOUNTED,

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from native.chain import MAX_LINE, RECORD_VERSION, Chain, Scanner
+from native.chain import Chain
+from native.record import MAX_LINE, RECORD_VERSION
+from native.scan import Scanner
 from supervisor.errors import JournalBroken
 from supervisor.journal.appendfile import AppendFile
 from supervisor.journal.entry import GENESIS, LAST, Event, Recovered, schema, values

@@ -13,7 +13,9 @@ DOORS = {
     "native._launch": ("native/launch.py",),
     "native._files": ("native/files.py",),
     "native.capture": ("supervisor/sandbox/streams.py",),
+    "native.record": ("supervisor/journal/",),
     "native.chain": ("supervisor/journal/",),
+    "native.scan": ("supervisor/journal/",),
 }
 IMPURE_CALLS = {"open", "print", "input", "eval", "exec", "__import__", "breakpoint"}
 IMPURE_MODULES = {

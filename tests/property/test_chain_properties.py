@@ -7,7 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from native.chain import Chain, Scanner, Schema
+from native.chain import Chain
+from native.record import Schema
+from native.scan import Scanner
 from support.journal_oracle import ZERO, canonical, is_canonical, line, seal, when
 
 JOURNAL = "0123456789abcdef0123456789abcdef"

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from native.chain import MAX_INTEGER, MAX_LINE, Chain, Refused, Scanner, Schema
+from native.chain import Chain, Refused
+from native.record import MAX_INTEGER, MAX_LINE, Schema
+from native.scan import Scanner
 from support.journal_oracle import ZERO, head_of, seal
 
 SCHEMA = Schema({"e": (("n", "I?"), ("t", "T?"), ("l", "L"), ("f", "B"), ("h", "H?"), ("c", "U")), "end": ()})
