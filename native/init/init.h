@@ -97,7 +97,7 @@ void run_command(const struct box *b, const struct message *m);
 
 /* --- tree.c: killing what a command started ---------------------------------------------------------------------- */
 
-/* SIGKILL to all descendants of this live shim. Number of processes found, or -errno: /proc cannot be read. */
+/* SIGKILL to all descendants of this live shim. Number of processes found, zombies too, or -errno: /proc cannot be read. */
 long kill_tree(const struct box *b, int shim);
 /* SIGKILL to whatever hangs below PID 1 and is neither a live shim nor below one. Same result. */
 long kill_orphans(const struct box *b);

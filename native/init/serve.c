@@ -7,7 +7,9 @@
 #include <linux/fcntl.h>
 
 #define MILLISECOND 1000000
-#define GENTLE_ATTEMPTS 4 /* passes over a tree before its shim is killed too: the shim may be stopped by its own command */
+#define PAUSE_LEAST (2 * MILLISECOND)
+#define PAUSE_MOST (64 * MILLISECOND)
+#define PATIENCE 8 /* passes that find an empty tree and a shim that does not end, about 250 ms: somebody keeps it stopped */
 
 static uint32_t pending;  /* commands that are dying or lost: the loop then wakes by itself */
 
@@ -28,10 +30,12 @@ static void press_on(const struct box *b) {
     for (uint32_t i = 0; i < slot_top; i++) {
         struct slot *s = &slots[i];
         if (s->state == SLOT_DYING) {
-            if (kill_tree(b, s->shim) < 0) {
+            long found = kill_tree(b, s->shim);
+            if (found < 0) {
                 (void)kill_everything();
             }
-            (void)sys(__NR_kill, s->shim, ++s->attempts < GENTLE_ATTEMPTS ? SYS_SIGCONT : SYS_SIGKILL);
+            s->attempts = found == 0 ? s->attempts + 1 : 0;
+            (void)sys(__NR_kill, s->shim, s->attempts < PATIENCE ? SYS_SIGCONT : SYS_SIGKILL);
         }
         orphans = orphans || s->state == SLOT_LOST;
     }
@@ -80,8 +84,8 @@ static void reap(const struct box *b) {
         shim_ended(s, status == 0);
         lost = lost || s->state == SLOT_LOST;
     }
-    if (lost || pending > 0) {
-        press_on(b);
+    if (lost) {
+        press_on(b); /* what it watched runs on without it: at once */
     }
 }
 
@@ -157,21 +161,21 @@ static void obey(const struct box *b, const struct message *m) {
 
 _Noreturn void serve(struct box *b, int signals) {
     static struct message m;
-    long pause = 2 * MILLISECOND;
+    long pause = PAUSE_LEAST;
     for (;;) {
         struct sys_pollfd wait[2] = {{CHANNEL, SYS_POLLIN, 0}, {signals, SYS_POLLIN, 0}};
         struct sys_timespec timeout = {0, pause};
         long ready = sys(__NR_ppoll, wait, 2, pending > 0 ? &timeout : NULL, 0, 0);
-        pause = pending == 0 || pause > 64 * MILLISECOND ? 2 * MILLISECOND : pause;
         if (ready == 0) {
             press_on(b);
-            pause *= 2;
+            pause = pause < PAUSE_MOST ? pause * 2 : PAUSE_MOST;
             continue;
         }
         if (wait[1].revents != 0) {
             unsigned char drained[128]; /* struct signalfd_siginfo; SIGCHLD says only that somebody is to be reaped */
             (void)sys(__NR_read, signals, drained, sizeof drained);
             reap(b);
+            pause = PAUSE_LEAST; /* something moved: look again soon, but once for many */
         }
         if (wait[0].revents != 0) {
             int got = receive(&m);

@@ -140,8 +140,8 @@ static struct process *find(struct scan *s, int32_t pid) {
     return NULL;
 }
 
-/* Mark what hangs below ``shim``, or (shim 0) below PID 1 beside the live shims. Number of marked that are not zombies. */
-static size_t mark(struct scan *s, int shim) {
+/* Mark what hangs below ``shim``, or (shim 0) below PID 1 beside the live shims. */
+static void mark(struct scan *s, int shim) {
     for (bool changed = true; changed;) {
         changed = false;
         for (size_t i = 0; i < s->count; i++) {
@@ -157,11 +157,6 @@ static size_t mark(struct scan *s, int shim) {
             }
         }
     }
-    size_t alive = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        alive += s->list[i].below && s->list[i].state != 'Z' && s->list[i].state != 'X';
-    }
-    return alive;
 }
 
 static void signal_marked(const struct scan *s, int number) {
@@ -192,6 +187,14 @@ static void scan_end(struct scan *s) {
     }
 }
 
+static size_t marked(const struct scan *s) {
+    size_t count = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        count += s->list[i].below;
+    }
+    return count;
+}
+
 /* The whole namespace stands still while the tree is found; the others go on, but for those that were stopped before. */
 static long kill_at_rest(const struct box *b, int shim, struct scan *s) {
     static struct process before_room[1024];
@@ -201,9 +204,8 @@ static long kill_at_rest(const struct box *b, int shim, struct scan *s) {
     if (result >= 0) {
         result = scan_all(b->proc, s);
     }
-    size_t alive = 0;
     if (result >= 0) {
-        alive = mark(s, shim);
+        mark(s, shim);
         signal_marked(s, SYS_SIGKILL);
         for (size_t i = 0; i < s->count; i++) {
             struct process *p = &s->list[i];
@@ -214,7 +216,7 @@ static long kill_at_rest(const struct box *b, int shim, struct scan *s) {
         }
     }
     scan_end(&before);
-    return result < 0 ? result : (long)alive;
+    return result < 0 ? result : (long)marked(s);
 }
 
 long kill_tree(const struct box *b, int shim) {
@@ -226,7 +228,8 @@ long kill_tree(const struct box *b, int shim) {
         if (result < 0) {
             break;
         }
-        result = (long)mark(&s, shim);
+        mark(&s, shim);
+        result = (long)marked(&s);
         settled = at_rest(&s);
         signal_marked(&s, settled ? SYS_SIGKILL : SYS_SIGSTOP);
     }
