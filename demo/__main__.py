@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.cli.summary import milliseconds, size
+from agent.cli.numbers import milliseconds, size
 from agent.cli.terminal import BOLD, DIM, GREEN, RED, err, paint
 
 HERE = Path(__file__).parent

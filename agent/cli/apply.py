@@ -29,6 +29,7 @@ def command(session: str | None, debris: bool) -> int:
 
     from agent.auth.local import identify
     from agent.cli.changes import show
+    from agent.cli.numbers import counted
     from agent.cli.store import chosen
     from agent.cli.terminal import BOLD, GREEN, err, paint
     from agent.cli.visible import visible
@@ -59,7 +60,7 @@ def command(session: str | None, debris: bool) -> int:
         return 0
     if isinstance(outcome, Conflict):
         return _conflict(outcome.paths)
-    err(paint("applied", GREEN) + f" to {outcome.files} files; nothing is committed")
+    err(paint("applied", GREEN) + f" to {counted(outcome.files, 'file')}; nothing is committed")
     for left in outcome.left_out:
         err(f"  left out: {visible(left.path, lines=False)}: {visible(left.why, lines=False)}")
     return 0

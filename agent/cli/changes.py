@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from agent.cli.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, err, out, paint
+from agent.cli.terminal import BOLD, CYAN, GREEN, RED, YELLOW, err, out, paint
 from agent.cli.visible import deceptive, visible
 from supervisor.workspace.changes import ChangeSet, Entry
 from supervisor.workspace.diff import render as render_diff
@@ -17,13 +17,14 @@ def render(store: Store, record: SessionRecord, changes: ChangeSet) -> bytes:
 
 
 def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:
-    """Every path first (a diff of 800 files hides one path well, B43), then the diff, then what is not part of it."""
+    """Every path first (a diff of 800 files hides one path well, B43), then the diff, whose end names what is left out."""
     if not changes.entries:
         err(f"session {record.id} changed nothing")
         return
-    for entry in changes.entries:
+    for entry in changes.proposed:
         out(_headline(entry))
-    out()
+    if changes.proposed:
+        out()
     diff = render(store, record, changes)
     for line in visible(diff).splitlines():
         out(_coloured(line))
@@ -56,10 +57,6 @@ def _headline(entry: Entry) -> str:
     note = ""
     if entry.conflict:
         note = paint(f"  conflict: {visible(entry.conflict, lines=False)}", RED, stream=sys.stdout)
-    elif entry.refused:
-        note = paint(f"  left out: {visible(entry.refused, lines=False)}", YELLOW, stream=sys.stdout)
-    elif entry.debris:
-        note = paint("  build debris: left out unless asked for", DIM, stream=sys.stdout)
     return f"{entry.operation.value:<6} {visible(entry.path, lines=False)}{note}"
 
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from agent.cli.jsontext import dumps
-from agent.cli.terminal import out
+from agent.cli.terminal import out, silence
 from agent.loop import SilentWatcher
 from agent.wiring import Report
 from supervisor.errors import LemniError
@@ -17,7 +19,9 @@ from supervisor.types import CallState, Layer, Proposal, Result
 class Events(SilentWatcher):
     """Writes each step as an event."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_gone: Callable[[], None]) -> None:
+        self._on_gone = on_gone  # called when nobody reads any more
+        self.gone = False
         self._decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = {}
 
     def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None:
@@ -103,7 +107,14 @@ class Events(SilentWatcher):
         self._event("error", code=error.code, problem=str(error), fault=error.fault.value, remedy=error.remedy)
 
     def _event(self, kind: str, **fields: Any) -> None:
-        out(dumps({"type": kind, **fields}))
+        if self.gone:
+            return
+        try:
+            out(dumps({"type": kind, **fields}))
+        except BrokenPipeError:
+            self.gone = True
+            silence(sys.stdout)
+            self._on_gone()
 
 
 def change_counts(closing: Closing) -> dict[str, int] | None:

@@ -39,7 +39,8 @@ def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
     piped = stdin.read()
     if not prompt.strip() and piped is None:
         raise click.UsageError("the prompt is empty")
-    watcher = Events() if as_json else Steps()
+    control = Control()
+    watcher = Events(lambda: control.end(Outcome.HANGUP)) if as_json else Steps()
     if piped is not None and piped.notice:
         watcher.notice("stdin", piped.notice)
     request = PromptRequest(
@@ -48,20 +49,20 @@ def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
         model=model,
         data=piped.data if piped else None,
     )
-    ended = trio.run(_run, request, watcher)
+    ended = trio.run(_run, request, watcher, control)
     watcher.close()
     if ended.report is None:
         assert ended.error is not None
         return _not_started(ended, watcher)
     if isinstance(watcher, Events):
         watcher.ended(ended.report)
-    else:
-        _show(ended.report, watcher)
+        return problems.BROKEN_PIPE if watcher.gone else ended.report.exit
+    _show(ended.report, watcher)
     return ended.report.exit
 
 
-async def _run(request: PromptRequest, watcher: Steps | Events) -> Ended:
-    ended, control = Ended(), Control()
+async def _run(request: PromptRequest, watcher: Steps | Events, control: Control) -> Ended:
+    ended = Ended()
 
     def on_signal(number: signal.Signals) -> None:
         ended.signals.append(number)
@@ -96,7 +97,7 @@ def _not_started(ended: Ended, watcher: Steps | Events) -> int:
 def _show(report: Report, watcher: Steps) -> None:
     """The answer on standard output, unless it stands on the same screen already; how it ended on standard error."""
     if report.answer and not (one_screen() and watcher.streamed):
-        out(visible(report.answer))
+        out(visible(report.answer).rstrip())
     if report.error is not None:
         problems.show(report.error)
     closing = report.closing

@@ -73,6 +73,7 @@ class Relay:
     """Passes the command's bytes on: exactly, or made visible where the stream is a terminal."""
 
     def __init__(self) -> None:
+        self._told: set[str] = set()
         self._streams = {1: sys.stdout, 2: sys.stderr}
         self._decoders = {
             number: codecs.getincrementaldecoder("utf-8")("surrogateescape")
@@ -95,6 +96,9 @@ class Relay:
             silence(target)  # the reader has enough; the command goes on, its changes are kept
 
     def notice(self, code: str, text: str) -> None:
+        if text in self._told:  # a session's account repeats what it announced
+            return
+        self._told.add(text)
         err(paint("! ", YELLOW) + visible(text, lines=False))
 
     def end(self) -> None:

@@ -14,6 +14,7 @@ def command(everywhere: bool, as_json: bool) -> int:
     lemni sessions
     lemni sessions --all --json | jq '.[0].id'
     """
+    from agent.cli.numbers import counted
     from agent.cli.store import here, when
     from agent.cli.terminal import err, out
     from agent.cli.visible import visible
@@ -39,7 +40,7 @@ def command(everywhere: bool, as_json: bool) -> int:
     if not records:
         err("no session here yet: lemni -p \"…\" starts one" if not everywhere else "no session yet")
     for record in records:
-        changes = f"{record.files} files, +{record.added} −{record.removed}" if record.files else "no changes"
+        changes = f"{counted(record.files, 'file')}, +{record.added} −{record.removed}" if record.files else "no changes"
         where = f"  {visible(record.project, lines=False)}" if everywhere else ""
         out(
             f"{record.id}  {when(record.started_us)}  {record.kind:<6}  exit {'-' if record.exit is None else record.exit:<3}  "

@@ -6,12 +6,11 @@ lines and their last few, with the number of those between; the model's own view
 from __future__ import annotations
 
 import codecs
-import json
 import re
 import time
 from collections import deque
 
-from agent.cli.summary import milliseconds, size
+from agent.cli.numbers import milliseconds, size
 from agent.cli.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Status, err, paint
 from agent.cli.visible import deceptive, visible
 from agent.loop import SilentWatcher
@@ -43,6 +42,7 @@ class Steps(SilentWatcher):
         self._since = time.monotonic()
         self._waiting = ""
         self._words = Words()
+        self._told: set[str] = set()
         self._outputs: dict[str, Output] = {}
         self._arguments: dict[str, tuple[str, str, int]] = {}  # call: tool, start of its text, characters so far
 
@@ -53,6 +53,9 @@ class Steps(SilentWatcher):
         err(paint(f"  layers {on}" + (f"; off: {off}" if off else ""), DIM))
 
     def notice(self, code: str, text: str) -> None:
+        if text in self._told:  # a session's account repeats what it announced
+            return
+        self._told.add(text)
         self._line(paint("! ", YELLOW) + visible(text, lines=False) + paint(f" [{code}]", DIM))
 
     def turn(self, number: int, summary: bool) -> None:
@@ -225,7 +228,7 @@ def described(action: Action) -> tuple[str, list[str]]:
             return visible(path, lines=False), []
         case SearchCall(pattern, path, glob):
             names = f" in names like {visible(glob, lines=False)}" if glob else ""
-            return f"{visible(json.dumps(pattern, ensure_ascii=False), lines=False)} in {visible(path, lines=False)}{names}", []
+            return f'"{visible(pattern, lines=False)}" in {visible(path, lines=False)}{names}', []
         case WriteCall(path, content):
             return visible(path, lines=False), [paint("+ " + line, GREEN) for line in _lines(content)]
         case EditCall(path, old, new, everywhere):

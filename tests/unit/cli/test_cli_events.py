@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any
 
 import pytest
@@ -31,7 +33,7 @@ def test_bytes_that_are_not_text_are_shown() -> None:
 
 
 def test_the_steps_of_a_call(capsys: pytest.CaptureFixture[str]) -> None:
-    events = Events()
+    events = Events(lambda: None)
     proposal = Proposal("c1", "Bash", '{"command":"ls"}', BashCall("ls"))
     ran = Execution(0, None, b"", b"", 0, 0, 10, 5, 4096)
     events.opened("01a", b"/x\xff", 5, (Layer("seccomp", True, "yes"),))
@@ -54,3 +56,16 @@ def test_the_steps_of_a_call(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[4]["text"] + lines[5]["text"] == "é"
     assert lines[7]["execution"]["duration_us"] == 10
     assert lines[8]["reason"] == "policy"
+
+
+def test_a_reader_that_leaves_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    told: list[bool] = []
+    with open(writer, "w") as stream:
+        os.close(reader)
+        monkeypatch.setattr(sys, "stdout", stream)
+        events = Events(lambda: told.append(True))
+        events.turn(1, summary=False)
+        events.turn(2, summary=False)
+        assert events.gone
+    assert told == [True]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from agent.cli import steps
+from agent.cli.numbers import milliseconds, size
 from agent.cli.steps import HEAD_LINES, TAIL_LINES, Output, Steps, Words
-from agent.cli.summary import milliseconds, size
 from supervisor.types import (
     Action,
     BashCall,
@@ -53,7 +53,7 @@ def execution(code: int | None = 0, **more: int | bool | None) -> Execution:
     [
         (ReadCall("a.py", 10), "Read", ["▸ Read a.py from line 10"]),
         (ListCall("."), "List", ["▸ List ."]),
-        (SearchCall('de"f', "src", "*.py"), "Search", ['▸ Search "de\\"f" in src in names like *.py']),
+        (SearchCall('de"f', "src", "*.py"), "Search", ['▸ Search "de"f" in src in names like *.py']),
         (WriteCall("a", "x\ny\n"), "Write", ["▸ Write a", "  + x", "  + y"]),
         (EditCall("a", "old\n", "new", True), "Edit", ["▸ Edit a everywhere", "  - old", "  + new"]),
         (BashCall("make\ntest"), "Bash", ["▸ Bash make", "  test"]),
