@@ -49,6 +49,7 @@ class House:
         self._over = trio.Event()
         self._gone = trio.Event()
         self._collect = False
+        self._entered = False
         self._closed = Closed(Usage(0, 0, 0))
         self.sandbox: Sandbox
         self.workspace: Workspace
@@ -59,6 +60,7 @@ class House:
         prepared = self._prepared
         project, host = prepared.project, prepared.host
         scratch = prepared.state / "scratch" / self._session
+        self._entered = True
         standing = False
         try:
             with (
@@ -94,7 +96,8 @@ class House:
         """End it, and wait until nothing of it is left."""
         self._collect = collect
         self._over.set()
-        await self._gone.wait()
+        if self._entered:
+            await self._gone.wait()
         return self._closed
 
     def _collect_changes(self) -> None:

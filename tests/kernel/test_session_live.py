@@ -390,6 +390,41 @@ async def test_refused_sessions_start_nothing_and_are_on_record(repo: Path, home
     assert left(home) == []
 
 
+async def test_a_screen_that_fails_while_opening_ends_it_at_once(repo: Path, home: Path) -> None:
+    class Broken(Recorder):
+        def notice(self, code: str, text: str) -> None:
+            raise BrokenPipeError
+
+    seen = Broken()
+    with trio.fail_after(10), pytest.raises(BrokenPipeError):
+        async with open_session(request(repo, home, None), seen, seen):
+            pytest.fail("it was opened")
+    (journal,) = journals(home)
+    assert entries(journal)[-1]["reason"] == "internal"
+    assert left(home) == []
+
+
+async def test_a_screen_that_fails_under_a_command_ends_the_session(repo: Path, home: Path) -> None:
+    marker = uuid.uuid4().hex
+
+    class Broken(Recorder):
+        def output(self, call_id: str, stream: int, data: bytes) -> None:
+            raise BrokenPipeError
+
+    new, seen = Numbers(), Broken()
+
+    async def run() -> None:
+        async with open_session(request(repo, home), seen, seen) as session:
+            await session.begin("x")
+            await session.submit(new.bash(f"echo go; exec -a {marker} sleep 300"))
+
+    with trio.fail_after(10), pytest.raises((BrokenPipeError, BaseExceptionGroup)):
+        await run()
+    (journal,) = journals(home)
+    assert (entries(journal)[-1]["exit"], entries(journal)[-1]["reason"]) == (1, "error")
+    assert left(home, marker) == []
+
+
 async def test_plan_mode_offers_reading_only(repo: Path, home: Path) -> None:
     new, seen = Numbers(), Recorder()
     async with open_session(request(repo, home, mode="plan"), seen, seen) as session:
