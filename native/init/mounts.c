@@ -364,9 +364,26 @@ long mount_bind(struct box *b, const struct plan_op *op) {
     return place_tree(b, (int)tree, op);
 }
 
+/*
+ * A mount that only a layer of an overlay needs: hung where the new root will hang, and left behind with the old root at the
+ * pivot. Its descriptor then names a mount of this namespace, as overlay wants; and there is no umount of its own to wait for
+ * (each is an RCU grace period).
+ */
+static long hang_outside(struct box *b, int mount, const struct plan_op *op) {
+    long result = b->root >= 0 ? -EBUSY : set_attributes(mount, op->flags);
+    if (result >= 0) {
+        result = sys(__NR_move_mount, mount, "", AT_FDCWD, scaffold, MOVE_MOUNT_F_EMPTY_PATH);
+    }
+    sys_close(mount);
+    return result;
+}
+
 long mount_moved(struct box *b, const struct plan_op *op) {
     long copy = sys(__NR_fcntl, b->fds[op->fd[0]], F_DUPFD_CLOEXEC, 3); /* the original is closed with the plan */
-    return copy < 0 ? copy : place_tree(b, (int)copy, op);
+    if (copy < 0) {
+        return copy;
+    }
+    return op->flags & FLAG_OUTSIDE ? hang_outside(b, (int)copy, op) : place_tree(b, (int)copy, op);
 }
 
 long mount_read_only(struct box *b, const struct plan_op *op) {

@@ -246,11 +246,21 @@ static long carry_out(struct box *b, const struct plan_op *op) {
  * An overlay takes only layers of its own mount namespace, and the supervisor's descriptors belong to the supervisor's. They
  * are opened again here, before TakeIds: the scratch lies in a directory that the session's own id may not search.
  */
+/* A layer that is a mount of its own has no path; it comes into this namespace by its MoveMount. */
+static bool moved_outside(const struct plan *p, uint32_t fd) {
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (p->ops[i].kind == OP_MOVE_MOUNT && p->ops[i].flags & FLAG_OUTSIDE && p->ops[i].fd[0] == fd) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static long adopt_layers(const struct plan *p, const struct box *b, uint32_t *step) {
     for (uint32_t i = 0; i < p->count; i++) {
         *step = i;
         for (uint32_t k = 0; p->ops[i].kind == OP_OVERLAY && k < 3; k++) {
-            if (p->ops[i].fd[k] == NOTHING) {
+            if (p->ops[i].fd[k] == NOTHING || moved_outside(p, p->ops[i].fd[k])) {
                 continue;
             }
             int given = b->fds[p->ops[i].fd[k]];

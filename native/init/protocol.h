@@ -91,7 +91,8 @@ enum {                    /* flags of an operation */
     FLAG_OPTIONAL = 32,
     FLAG_CLEAR_GROUPS = 64,  /* TakeIds */
     FLAG_USERXATTR = 128,    /* Overlay */
-    FLAG_VOLATILE = 256      /* Overlay */
+    FLAG_VOLATILE = 256,     /* Overlay */
+    FLAG_OUTSIDE = 512       /* MoveMount: over the old root, before NewRoot; goes with it at the pivot */
 };
 
 enum plan_fault {         /* FAILED with step NOTHING: why the plan was not begun; in number[0] */

@@ -62,12 +62,15 @@ __asm__(".globl _start\n_start:\n\tmov x29, #0\n\tmov x30, #0\n\tmov x0, sp\n\tb
 /*
  * Undo what the launcher's process had set: a program inherits ignored signals and the mask across exec, and Python ignores
  * SIGPIPE. Only SIGCHLD stays blocked, for the signalfd. The others keep their default action, which for a PID 1 means that
- * nobody inside can use them on it.
+ * nobody inside can use them on it. SIGXFSZ is ignored, here and so in every command: beyond its file size a write then
+ * fails with EFBIG, as beyond any other bound, and does not kill.
  */
 static int take_signals(void) {
-    static const unsigned char default_action[32];
+    static const uint64_t default_action[4]; /* struct sigaction of the kernel: handler, flags, restorer, mask */
+    static const uint64_t ignore[4] = {1};
     for (int number = 1; number <= 64; number++) {
-        (void)sys(__NR_rt_sigaction, number, default_action, 0, 8); /* SIGKILL and SIGSTOP refuse, and need nothing */
+        /* SIGKILL and SIGSTOP refuse, and need nothing */
+        (void)sys(__NR_rt_sigaction, number, number == SYS_SIGXFSZ ? ignore : default_action, 0, 8);
     }
     uint64_t child = 1ull << (SYS_SIGCHLD - 1);
     sys_signal_mask(child);

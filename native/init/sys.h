@@ -142,7 +142,7 @@ struct sys_rusage { /* the part that is read; the kernel's is 144 bytes */
 };
 
 enum { SYS_WNOHANG = 1, SYS_WUNTRACED = 2, SYS_WALL = 0x40000000 };
-enum { SYS_SIGKILL = 9, SYS_SIGCHLD = 17, SYS_SIGCONT = 18, SYS_SIGSTOP = 19 };
+enum { SYS_SIGKILL = 9, SYS_SIGCHLD = 17, SYS_SIGCONT = 18, SYS_SIGSTOP = 19, SYS_SIGXFSZ = 25 };
 
 /* --- small helpers ----------------------------------------------------------------------------------------------- */
 

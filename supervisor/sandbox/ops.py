@@ -16,6 +16,7 @@ NOSUID = 2
 NODEV = 4
 NOEXEC = 8
 RECURSIVE = 16  # Bind: with the mounts below it
+OUTSIDE = 512  # MoveMount: see there
 OPTIONAL = 32  # Bind, LandlockRule: absent source is skipped in silence because the *plan* said it may be absent
 
 
@@ -110,7 +111,11 @@ class Bind(Op):
 
 @dataclass(frozen=True, slots=True)
 class MoveMount(Op):
-    """move_mount of the detached mount behind ``fd`` (made by the supervisor, e.g. idmapped) onto new ``target``."""
+    """move_mount of the detached mount behind ``fd`` (made by the supervisor, e.g. idmapped) onto new ``target``.
+
+    With OUTSIDE, before NewRoot: hung over the old root, with which it goes at the pivot; ``target`` is not looked at. For a
+    layer of an overlay, which then names it by the same ``fd``.
+    """
 
     KIND: ClassVar[int] = 9
     fd: int

@@ -16,11 +16,10 @@ from profiles.model import Profile
 from supervisor.sandbox import ops
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import Entry, HostFacts
-from supervisor.sandbox.ops import NODEV, NOEXEC, NOSUID, RECURSIVE, RO, Op
+from supervisor.sandbox.ops import NODEV, NOEXEC, NOSUID, OUTSIDE, RECURSIVE, RO, Op
 from supervisor.sandbox.spec import HOME, WORKDIR, Limits, PlainCopy
 
 ROOT_SIZE, ROOT_INODES = 8 << 20, 4096  # the root holds directories, links and a few small files
-SCAFFOLD = b"/.lower"  # where an idmapped lower layer stands for as long as it takes to mount the overlay
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
 # getrlimit(2), the numbers of x86 and arm
 CPU, FSIZE, CORE, NPROC, NOFILE, AS = 0, 1, 4, 6, 7, 9
@@ -57,6 +56,7 @@ def build(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, 
     """The whole plan, with these compiled rules and this BPF program."""
     return (
         *_enter(draft),
+        *_lowers(draft),
         *_root(draft),
         *_etc(draft),
         *_devices(draft),
@@ -76,6 +76,15 @@ def _enter(draft: Draft) -> Iterator[Op]:
     if draft.joins:
         yield ops.UnshareCgroup()
     yield ops.TakeIds(draft.ids.init_uid, draft.ids.init_gid, clear_groups=not draft.ids.setgroups_denied)
+
+
+def _lowers(draft: Draft) -> Iterator[Op]:
+    """Idmapped lower layers come as detached mounts; an overlay takes one that hangs in init's own namespace."""
+    fd = draft.joins
+    for copy in draft.copies:
+        if isinstance(copy, bytes) and draft.ids.idmapped:
+            yield ops.MoveMount(fd, b"/", _SHARED | OUTSIDE)
+        fd += copy_descriptors(copy, draft.detached)
 
 
 def _root(draft: Draft) -> Iterator[Op]:
@@ -169,13 +178,7 @@ def _copies(draft: Draft) -> Iterator[Op]:
         target = copy if isinstance(copy, bytes) else copy.target
         yield ops.Dir(target)
         if isinstance(copy, bytes):
-            if draft.ids.idmapped:
-                yield ops.Dir(SCAFFOLD)
-                yield ops.MoveMount(fd, SCAFFOLD, _SHARED)
-                yield ops.Overlay(target, -1, fd + 1, fd + 2, lower_path=SCAFFOLD)
-                yield ops.Detach(SCAFFOLD)
-            else:
-                yield ops.Overlay(target, fd, fd + 1, fd + 2)
+            yield ops.Overlay(target, fd, fd + 1, fd + 2)
         elif draft.detached:
             yield ops.MoveMount(fd, target, NOSUID | NODEV)
         else:

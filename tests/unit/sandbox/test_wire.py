@@ -18,7 +18,10 @@ HEADER = Path(__file__).parents[3] / "native/init/protocol.h"
 
 LAYOUTS = {
     "plan_header": (wire.HEADER, "magic version size ops fds arena arena_size"),
-    "plan_op": (wire.OP, "kind flags fd[0] fd[1] fd[2] mode uid gid path path_length data data_length number[0] number[1] number[2]"),
+    "plan_op": (
+        wire.OP,
+        "kind flags fd[0] fd[1] fd[2] mode uid gid path path_length data data_length number[0] number[1] number[2]",
+    ),
     "request": (wire.REQUEST, "kind flags id argument size"),
     "run": (wire.RUN, "argc envc limits zero"),
     "run_limit": (wire.RUN_LIMIT, "resource zero soft hard"),
@@ -46,6 +49,7 @@ CONSTANTS = {
     "FLAG_CLEAR_GROUPS": wire.CLEAR_GROUPS,
     "FLAG_USERXATTR": wire.USERXATTR,
     "FLAG_VOLATILE": wire.VOLATILE,
+    "FLAG_OUTSIDE": ops.OUTSIDE,
     **{f"REQUEST_{r.name}": r.value for r in wire.Request},
     **{f"STAGE_{s.name}": s.value for s in wire.Stage},
     **{f"FAULT_{f.name}": f.value for f in wire.PlanFault},
@@ -121,7 +125,8 @@ def test_a_failure_before_the_first_step_has_no_step() -> None:
 @pytest.mark.parametrize(
     "record",
     [b"", b"x" * (wire.REPLY.size - 1), b"x" * (wire.REPLY.size + 1), wire.REPLY.pack(99, 0, 0, 0, 0, 0, 0, 0),
-     wire.REPLY.pack(4, 99, 0, 0, 0, 0, 0, 0), wire.REPLY.pack(9, 99, 0, 0, 0, 0, 0, 0), wire.REPLY.pack(2, 0, 0, 0, 0, 99, 0, 0)],
+     wire.REPLY.pack(4, 99, 0, 0, 0, 0, 0, 0), wire.REPLY.pack(9, 99, 0, 0, 0, 0, 0, 0),
+     wire.REPLY.pack(2, 0, 0, 0, 0, 99, 0, 0)],
 )  # fmt: skip
 def test_a_record_that_is_none_breaks_the_channel(record: bytes) -> None:
     with pytest.raises(ChannelBroken):
