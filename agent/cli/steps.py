@@ -43,6 +43,7 @@ class Steps(SilentWatcher):
         self._waiting = ""
         self._words = Words()
         self._told: set[str] = set()
+        self._refusal = ""
         self._outputs: dict[str, Output] = {}
         self._arguments: dict[str, tuple[str, str, int]] = {}  # call: tool, start of its text, characters so far
 
@@ -53,6 +54,9 @@ class Steps(SilentWatcher):
         err(paint(f"  layers {on}" + (f"; off: {off}" if off else ""), DIM))
 
     def notice(self, code: str, text: str) -> None:
+        if code.startswith("refused_"):  # of the call at hand: said where it ends
+            self._refusal = text
+            return
         if text in self._told:  # a session's account repeats what it announced
             return
         self._told.add(text)
@@ -106,6 +110,7 @@ class Steps(SilentWatcher):
     def result(self, proposal: Proposal, result: Result) -> None:
         self._status.clear()
         self._waiting = ""
+        refusal, self._refusal = self._refusal, ""
         if (output := self._outputs.pop(result.call_id, None)) is not None:
             output.end()
         if result.execution is not None:
@@ -116,7 +121,7 @@ class Steps(SilentWatcher):
             return
         reason = result.reason.value if result.reason else result.state.value
         if result.execution is None or result.state is CallState.CANCELED:
-            first = result.text.strip().partition("\n")[0]
+            first = refusal or result.text.strip().partition("\n")[0]
             word = "refused" if result.state is CallState.CANCELED else "failed"
             err("  " + paint("└ ", DIM) + paint(f"{word} [{reason}] ", RED) + visible(first, lines=False))
 

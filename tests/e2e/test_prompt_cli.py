@@ -16,9 +16,10 @@ from support.scripted import FREE, call, configure
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "git", "bash")]
 
+SEVEN = """python3 -c 'print("b"); raise SystemExit(7)'"""
 EDIT: list[dict[str, Any]] = [
     {"text": "Looking.\n", "calls": [call("Read", path="src/a.py"), call("List", path=".")]},
-    {"calls": [call("Edit", path="src/a.py", old="'a'", new="'b'"), call("Bash", command="python3 src/a.py; exit 7")]},
+    {"calls": [call("Edit", path="src/a.py", old="'a'", new="'b'"), call("Bash", command=SEVEN)]},
     {"text": "Changed a to b."},
 ]
 
@@ -125,12 +126,12 @@ def test_events_are_json_and_the_last_is_the_result(repo: Path, home: Path) -> N
     assert "\x1b" not in ended.out
     events = [json.loads(line) for line in ended.out.splitlines()]
     kinds = [event["type"] for event in events]
-    assert kinds[0] == "opened"
+    opened = events[kinds.index("opened")]
     assert {"turn", "text", "call", "state", "output", "done"} <= set(kinds)
     assert kinds.count("result") == 1
     result = events[-1]
     assert result["answer"] == "Done \u202e\x1b[2J."
-    assert result["session"] == events[0]["session"]
+    assert result["session"] == opened["session"]
     assert result["changes"]["files"] == 1
     executions = [event["execution"] for event in events if event["type"] == "done" and event["tool"] == "Bash"]
     assert executions[0]["code"] == 7
@@ -175,13 +176,14 @@ def test_a_bare_repository_is_refused(public_tmp: Path, home: Path) -> None:
     assert "bare_repository" in ended.err
 
 
+FOREVER = """python3 -uc 'import time; print("up"); time.sleep(1000)'"""
 PROMPT = ("-p", "x", "--json")
 EXEC = ("exec", "--", "sh", "-c", "echo up; sleep 1000")
 
 
 def started(home: Path, repo: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """``lemni`` with a command that never ends, once that command runs."""
-    calls = [call("Write", path="w", content="x"), call("Bash", command="echo up; sleep 1000")]
+    calls = [call("Write", path="w", content="x"), call("Bash", command=FOREVER)]
     configure(home, [{"calls": calls}, {"text": "x"}])
     process = subprocess.Popen(
         [*ARGV, *arguments], cwd=repo, env=environment(home),
