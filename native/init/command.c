@@ -57,6 +57,7 @@ static struct slot *slot_take(void) {
 /* What the child needs, prepared by the shim, and where it leaves its error: they share memory until execve. */
 struct birth {
     const struct box *box;
+    struct slot *slot;
     const int *stdio;
     const struct run_limit *limits;
     uint32_t limit_count;
@@ -88,8 +89,8 @@ static _Noreturn void stillborn(struct birth *b, uint32_t stage, long error) {
 
 /*
  * Contract. Runs in the new process on the shim's memory (CLONE_VM|CLONE_VFORK), on a stack of its own, with all signals
- * blocked, while the shim sleeps. It writes to nothing but that stack and b->stage, b->error; makes raw system calls only;
- * never returns. Order: what needs init's ids before them, what the command's rights must decide (its cwd) after them, the
+ * blocked, while the shim sleeps. It writes to nothing but that stack, b->stage, b->error and its slot's leader; makes raw
+ * system calls only; never returns. Order: what needs init's ids before them, what the command's rights must decide (its cwd) after them, the
  * descriptors last, since some are in use until then.
  */
 static void child(void *argument) {
@@ -98,6 +99,7 @@ static void child(void *argument) {
     if (result < 0) {
         stillborn(b, STAGE_SESSION, result);
     }
+    b->slot->leader = (int32_t)result; /* setsid returns the new session, our pid: from now on it can be signalled */
     for (int i = 0; i < 3; i++) {
         /* arrived descriptors are above 2 (see CHANNEL): none is overwritten before its turn. dup3 clears close-on-exec */
         result = sys(__NR_dup3, b->stdio[i], i, 0);
@@ -201,7 +203,7 @@ static _Noreturn void shim(const struct box *box, const struct message *m, const
     (void)sys(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1);
 
     char **vectors = make_vectors(run->argc + run->envc + 2);
-    struct birth b = {.box = box, .stdio = m->fds, .limits = run->limits, .limit_count = run->limit_count, .cwd = run->first};
+    struct birth b = {.box = box, .slot = s, .stdio = m->fds, .limits = run->limits, .limit_count = run->limit_count, .cwd = run->first};
     long pid = -ENOMEM;
     if (vectors != NULL) {
         const char *rest = point(vectors, run->argc, run->first + strlen(run->first) + 1);
@@ -216,6 +218,7 @@ static _Noreturn void shim(const struct box *box, const struct message *m, const
     (void)capabilities_none(); /* fewer is always allowed */
     (void)sys(__NR_prctl, PR_SET_DUMPABLE, 0);
     if (pid < 0 || b.stage != 0) {
+        s->leader = 0;
         s->told = 1;
         reply(REPLY_RUN_FAILED, pid < 0 ? STAGE_FORK : b.stage, s->id, pid < 0 ? (int32_t)-pid : b.error);
         if (pid >= 0) {
@@ -223,7 +226,6 @@ static _Noreturn void shim(const struct box *box, const struct message *m, const
         }
         sys_exit(0);
     }
-    s->leader = (int32_t)pid;
     if (m->head.flags & ANNOUNCE) {
         reply(REPLY_STARTED, (uint32_t)pid, s->id, 0);
     }

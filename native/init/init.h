@@ -77,7 +77,7 @@ long adopt_directory(int fd);
 
 enum slot_state { SLOT_FREE = 0, SLOT_LIVE, SLOT_DYING, SLOT_LOST };
 
-/* One live command. In memory shared with its shim, which writes ``leader`` and ``told`` and nothing else. */
+/* One live command. In memory shared with its shim and, until execve, its child: they write ``leader`` and ``told`` only. */
 struct slot {
     uint64_t id;
     int32_t shim;

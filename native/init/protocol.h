@@ -121,7 +121,7 @@ struct request {
 enum request_kind {
     REQUEST_GO = 1,           /* payload: the plan; descriptors: the plan's */
     REQUEST_RUN = 2,          /* payload: struct run and its strings; descriptors: stdin, stdout, stderr */
-    REQUEST_SIGNAL = 3,       /* to the process group of the command's first process */
+    REQUEST_SIGNAL = 3,       /* to the process group of the command's first process, from its setsid to its end */
     REQUEST_KILL = 4,         /* SIGKILL to every process of the command, whatever it did */
     REQUEST_KILL_ALL = 5,     /* SIGKILL to every process but the init */
     REQUEST_HAND_WORKDIR = 6,

@@ -156,7 +156,7 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """Answer to SIGNAL; ``errno`` is 0 or ESRCH."""
+    """Answer to SIGNAL; ``errno`` is 0, or ESRCH: its first process has ended, or is not there yet (before Started)."""
 
     id: int
     errno: int

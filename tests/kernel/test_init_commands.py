@@ -178,9 +178,10 @@ def test_one_string_too_long_for_the_kernel_is_its_own_error() -> None:
 
 def test_limits_are_the_commands_own() -> None:
     with initbox.ready() as box:
-        ended, text = box.run(b"/bin/sh", b"-c", b"ulimit -n; ulimit -c", limits=[(resource.RLIMIT_NOFILE, 50, 60)])
+        _, text = box.run(b"/bin/sh", b"-c", b"ulimit -n; ulimit -c", limits=[(resource.RLIMIT_NOFILE, 50, 60)])
         assert text == b"50\n0\n"  # 1 byte of core is 0 blocks: no dump, and no handler of the host is run
-        assert box.run(b"/usr/bin/python3", b"-c", b"import resource; print(resource.getrlimit(resource.RLIMIT_CORE))")[1] == b"(1, 1)\n"
+        show = b"import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"
+        assert box.run(b"/usr/bin/python3", b"-c", show)[1] == b"(1, 1)\n"
         id = box.start(b"/bin/true", limits=[(resource.RLIMIT_NOFILE, 1 << 40, 1 << 40)])
         assert box.expect(wire.RunFailed, id).stage is wire.Stage.LIMITS
 
@@ -222,8 +223,9 @@ def test_the_command_starts_where_asked_beneath_the_working_directory() -> None:
 
 @pytest.mark.parametrize(
     ("cwd", "error"),
-    [(b"..", errno.EXDEV), (b"a/../..", errno.EXDEV), (b"/", errno.EXDEV), (b"/workspace/a", errno.EXDEV), (b"out", errno.EXDEV),
-     (b"up", errno.EXDEV), (b"absent", errno.ENOENT), (b"file", errno.ENOTDIR), (b"closed", 0), (b"loop", errno.ELOOP)],
+    [(b"..", errno.EXDEV), (b"a/../..", errno.EXDEV), (b"/", errno.EXDEV), (b"/workspace/a", errno.EXDEV),
+     (b"out", errno.EXDEV), (b"up", errno.EXDEV),
+     (b"absent", errno.ENOENT), (b"file", errno.ENOTDIR), (b"closed", 0), (b"loop", errno.ELOOP)],
 )  # fmt: skip
 def test_no_working_directory_leads_out(cwd: bytes, error: int) -> None:
     with initbox.ready() as box:
@@ -296,7 +298,8 @@ def test_an_unknown_request_is_an_error_and_the_init_serves_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [b"x", head(2)[:-1], head(2, size=10) + b"short", head(2, size=3) + b"longer", head(2, flags=1, size=9) + b"123456789"]
+    "message",
+    [b"x", head(2)[:-1], head(2, size=10) + b"short", head(2, size=3) + b"longer", head(2, flags=1, size=9) + b"123456789"],
 )  # fmt: skip
 def test_a_malformed_message_is_an_error_and_the_init_serves_on(message: bytes) -> None:
     with initbox.ready() as box:
@@ -332,7 +335,8 @@ def test_a_command_without_its_three_streams_is_refused(count: int) -> None:
 def test_strings_that_do_not_add_up_are_refused() -> None:
     good = wire.encode_run([b"/bin/true", b"x"], [(b"A", b"1")])
     with initbox.ready() as box:
-        for id, payload in enumerate((good[:-1], good + b"\0", wire.RUN.pack(0, 0, 0, 0) + b".\0", good[:8] + b"\xff" * 4 + good[12:], b"")):
+        empty, many = wire.RUN.pack(0, 0, 0, 0) + b".\0", good[:8] + b"\xff" * 4 + good[12:]
+        for id, payload in enumerate((good[:-1], good + b"\0", empty, many, b"")):
             raw(box, head(2, id=id, size=len(payload)) + payload, [box.null()] * 3)
             assert box.receive() == wire.RunFailed(id, wire.Stage.REQUEST, errno.EPROTO)
             assert box.receive() == wire.Gone(id, True)

@@ -204,7 +204,7 @@ def test_signals_of_a_command_to_everybody_hit_only_its_own() -> None:
 @pytest.mark.needs("root")
 def test_a_command_of_another_uid_cannot_touch_its_shim() -> None:
     with initbox.ready() as box:
-        code, text = box.shell("kill -KILL $PPID; kill -STOP $PPID; kill -KILL 1; cat /proc/$PPID/environ; ls /proc/$PPID/fd")
+        _, text = box.shell("kill -KILL $PPID; kill -STOP $PPID; kill -KILL 1; cat /proc/$PPID/environ; ls /proc/$PPID/fd")
         assert text.count("not permitted") == 3
         assert text.count("ermission denied") == 2
 
