@@ -15,13 +15,15 @@ async def test_shared_memory_is_empty_and_semaphores_work() -> None:
 
 
 async def test_forkserver_works() -> None:
-    script = "import multiprocessing as m; m.set_start_method('forkserver'); p = m.Process(target=print, args=('ok',)); p.start(); p.join()"
+    script = "import multiprocessing as m; m.set_start_method('forkserver'); "
+    script += "p = m.Process(target=print, args=('ok',)); p.start(); p.join()"
     async with jail() as box:
         assert await attempt(box, f'python3 -c "{script}"') == "ok"
 
 
 async def test_system_v_is_private() -> None:
-    script = "need ipcs; ipcs -a | grep -cE '^0x'; python3 -c 'import ctypes; print(ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0)'"
+    script = "need ipcs; ipcs -a | grep -cE '^0x'; "
+    script += "python3 -c 'import ctypes; print(ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0)'"
     async with jail() as box:
         assert (await attempt(box, script)).split() == ["0", "True"]
 

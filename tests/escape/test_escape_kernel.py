@@ -71,13 +71,15 @@ async def test_each_is_refused() -> None:
 
 async def test_what_libraries_fall_back_from_is_absent() -> None:
     async with jail() as box:
-        assert (await attempt(box, "sc 435 0 0; sc 425 4 0; sc 426 0 0 0 0 0 0; sc 427 0 0 0 0; sc 999")).split() == ["ENOSYS"] * 5
+        said = await attempt(box, "sc 435 0 0; sc 425 4 0; sc 426 0 0 0 0 0 0; sc 427 0 0 0 0; sc 999")
+        assert said.split() == ["ENOSYS"] * 5
 
 
 async def test_no_flag_of_clone_makes_a_namespace() -> None:
     flags = "0x20000 0x2000000 0x4000000 0x8000000 0x10000000 0x20000000 0x40000000"
     async with jail() as box:
-        assert (await attempt(box, f"for f in {flags}; do sc 56 $((f|17)) 0 0 0 0; done | sort | uniq -c | tr -s ' '")).strip() == "7 EPERM"
+        said = await attempt(box, f"for f in {flags}; do sc 56 $((f|17)) 0 0 0 0; done | sort | uniq -c | tr -s ' '")
+        assert said == "7 EPERM"
 
 
 async def test_threads_start_without_clone3() -> None:
@@ -133,7 +135,8 @@ async def test_state_of_a_command_has_no_privilege() -> None:
 
 
 async def test_a_setuid_program_gives_nothing() -> None:
-    script = "need su; su -c id </dev/null 2>&1; cp /bin/id /tmp/id && chmod 4755 /tmp/id && /tmp/id -u; cp /bin/id ./id; chmod 6755 ./id; ./id -u"
+    script = """need su; su -c id </dev/null 2>&1
+cp /bin/id /tmp/id && chmod 4755 /tmp/id && /tmp/id -u; cp /bin/id ./id; chmod 6755 ./id; ./id -u"""
     async with jail() as box:
         said = await attempt(box, script)
         own = await attempt(box, "id -u")
@@ -142,6 +145,7 @@ async def test_a_setuid_program_gives_nothing() -> None:
 
 
 async def test_scheduling_cannot_be_raised() -> None:
-    script = "need chrt nice; chrt -f 10 true 2>&1 | grep -c -e 'not permitted' -e failed; nice -n -10 true 2>&1 | grep -c -e denied -e permi"
+    script = """need chrt nice
+chrt -f 10 true 2>&1 | grep -c -e 'not permitted' -e failed; nice -n -10 true 2>&1 | grep -c -e denied -e permi"""
     async with jail() as box:
         assert (await attempt(box, script)).split() == ["1", "1"]

@@ -65,7 +65,9 @@ async def test_cpu_seconds_are_stopped_and_named() -> None:
 
 async def test_scratch_is_bounded_in_bytes_and_inodes() -> None:
     async with jail(SMALL) as box:
-        assert (await attempt(box, "for d in /tmp /dev/shm ~; do head -c 24M /dev/zero | tee $d/1 $d/2 $d/3 $d/4 >/dev/null; echo $?; rm -f $d/?; done 2>/dev/null")).split() == ["1"] * 3
+        fill = "head -c 24M /dev/zero | tee $d/1 $d/2 $d/3 $d/4 >/dev/null"
+        said = await attempt(box, f"for d in /tmp /dev/shm ~; do {fill}; echo $?; rm -f $d/?; done 2>/dev/null")
+        assert said.split() == ["1"] * 3
         said = await attempt(
             box, "python3 -I -S -c 'import os\nfor i in range(100000): os.close(os.open(\"/tmp/i%d\" % i, 65))' 2>&1 | tail -1"
         )
@@ -74,7 +76,8 @@ async def test_scratch_is_bounded_in_bytes_and_inodes() -> None:
 
 async def test_a_file_of_the_working_copy_is_bounded() -> None:
     async with jail(SMALL) as box:
-        ran = await attempted(box, "head -c 100M /dev/zero > big; echo $?; stat -c %s big; truncate -s 1T sparse; echo $?; rm -f big")
+        script = "head -c 100M /dev/zero > big; echo $?; stat -c %s big; truncate -s 1T sparse; echo $?; rm -f big"
+        ran = await attempted(box, script)
     said = ran.stdout.split()
     assert int(said[0]) != 0
     assert int(said[1]) <= 32 << 20

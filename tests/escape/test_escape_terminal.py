@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kernel, needs_sandbox]
 async def test_nothing_above_stdio_is_inherited(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
-    with open(secret, "rb") as file:
+    with open(secret, "rb") as file:  # noqa: ASYNC230  (a small file of ours)
         os.set_inheritable(file.fileno(), True)
         async with jail() as box:
             said = await attempt(box, "ls -l /proc/self/fd | awk 'NR>1 {print $9}' | sort -n | tr '\\n' ' '")
@@ -54,10 +54,12 @@ async def test_the_environment_of_the_caller_is_nowhere(monkeypatch: pytest.Monk
     monkeypatch.setenv("A_SECRET_OF_THE_CALLER", "hunter2")
     async with jail() as box:
         assert await attempt(box, "cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c -e hunter2 -e A_SECRET") == "0"
-        bad = "SSH_|DBUS|XDG_RUNTIME|AWS_|TOKEN|SECRET|KEY$|BASH_ENV|^ENV$|SHELLOPTS|BASHOPTS|ZDOTDIR|BASH_FUNC|LD_|GIT_(SSH|ASKPASS)|HTTPS?_PROXY"
+        bad = "SSH_|DBUS|XDG_RUNTIME|AWS_|TOKEN|SECRET|KEY$|BASH_ENV|^ENV$|SHELLOPTS|BASHOPTS|ZDOTDIR|BASH_FUNC|LD_"
+        bad += "|GIT_(SSH|ASKPASS)|HTTPS?_PROXY"
         assert await attempt(box, f"env | cut -d= -f1 | grep -cE '{bad}'") == "0"
 
 
 async def test_session_and_group_are_the_commands_own() -> None:
     async with jail() as box:
-        assert await attempt(box, "ps -o sid=,pgid= -p $$ 2>/dev/null | tr -s ' ' | sed \"s/$$/own/g\" || true") in (" own own", "own own")
+        said = await attempt(box, "need ps; ps -o sid=,pgid= -p $$ | tr -s ' ' | sed \"s/$$/own/g\"")
+        assert said == "own own"

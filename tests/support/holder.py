@@ -15,7 +15,8 @@ async def main(marker: str, where: Path) -> None:
     print("starting", flush=True)
     async with open_box(where=where) as box:
         print("open", flush=True)
-        await box.run(bash(f"setsid sleep {marker} & (setsid nohup sleep {marker} >/dev/null 2>&1 &) ; sleep {marker}", timeout=1e6))
+        leave = f"setsid sleep {marker} & (setsid nohup sleep {marker} >/dev/null 2>&1 &)"
+        await box.run(bash(f"{leave}; sleep {marker}", timeout=1e6))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+"""Layers in words: each thing that can be missing has its fact, and its remedy where there is one."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profiles.load import shipped
+from supervisor.errors import HostUnfit
+from supervisor.sandbox import layers, opening
+from supervisor.sandbox.groups import CgroupHost
+from supervisor.sandbox.ops import Overlay, Proc, TakeIds, Tmpfs
+from supervisor.sandbox.wire import Failed, PlanFault
+from supervisor.types import Layer
+
+FIT: dict[str, Any] = {
+    "privileged": False, "namespaces_missing": (), "switches": {}, "proc_covered": (), "seccomp": True, "landlock_abi": 7,
+    "apparmor": False, "cgroups": CgroupHost(2, (("memory", "/x"), ("pids", "/x"), ("cpu", "/x"))), "profile": shipped(),
+}  # fmt: skip
+
+
+def named(name: str, **changes: Any) -> Layer:
+    return next(layer for layer in layers.describe(**FIT | changes) if layer.name == name)
+
+
+def test_a_fit_machine_lacks_nothing_that_is_required() -> None:
+    assert all(layer.on for layer in layers.describe(**FIT) if layer.required)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "remedy"),
+    [
+        ("user namespace", {"switches": {"unprivileged_userns_clone": 0}}, "Debian"),
+        ("user namespace", {"switches": {"max_user_namespaces": 0}}, "RHEL"),
+        ("user namespace", {"namespaces_missing": ("user",)}, "CONFIG_USER_NS"),
+        ("proc", {"proc_covered": ("/proc/kcore",)}, "unmask"),
+        ("seccomp", {"seccomp": False}, "CONFIG_SECCOMP_FILTER"),
+        ("network namespace", {"namespaces_missing": ("net",)}, "network namespace"),
+    ],
+)
+def test_what_is_missing_is_off_required_and_has_a_remedy(name: str, changes: dict[str, Any], remedy: str) -> None:
+    layer = named(name, **changes)
+    assert not layer.on
+    assert layer.required
+    assert remedy in layer.remedy
+
+
+def test_ubuntus_switch_is_named_and_left_to_the_trial() -> None:
+    layer = named("user namespace", switches={"apparmor_restrict_unprivileged_userns": 1})
+    assert layer.on  # a profile may lift it: only opening tells
+    assert "Ubuntu" in layer.remedy
+
+
+def test_switches_for_ordinary_users_do_not_stop_root() -> None:
+    assert named("user namespace", privileged=True, switches={"unprivileged_userns_clone": 0}).on
+
+
+def test_landlock_is_announced_not_required() -> None:
+    assert (named("landlock", landlock_abi=0).on, named("landlock", landlock_abi=0).required) == (False, False)
+    assert "signal" in named("landlock", landlock_abi=4).fact
+
+
+def test_limits_without_groups_say_why_and_what_to_do() -> None:
+    layer = named("cgroup memory", cgroups=CgroupHost(0, why="v2: no subtree is delegated to this user"))
+    assert not layer.on
+    assert "delegated" in layer.fact
+    assert "systemd-run" in layer.remedy
+
+
+STEPS = (TakeIds(1, 1, False), Tmpfs(b"/tmp", 1, 1, 0o755), Proc(b"/proc"), Overlay(b"/workspace", 0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("failed", "switches", "words"),
+    [
+        (Failed(2, 11, 1, PlanFault.NONE), {}, "unmask"),
+        (Failed(0, 3, 1, PlanFault.NONE), {"apparmor_restrict_unprivileged_userns": 1}, "Ubuntu"),
+    ],
+)
+def test_a_step_that_the_host_refuses_is_the_hosts_fault(failed: Failed, switches: dict[str, int], words: str) -> None:
+    error = opening.failure(failed, STEPS, switches)
+    assert isinstance(error, HostUnfit)
+    assert error.remedy is not None
+    assert words in error.remedy
+
+
+def test_any_other_step_is_named_with_its_operand() -> None:
+    error = opening.failure(Failed(3, 14, 22, PlanFault.NONE), STEPS, {})
+    assert not isinstance(error, HostUnfit)
+    assert str(error) == "building the sandbox (Overlay /workspace): EINVAL"
+    assert "header" in str(opening.failure(Failed(None, 0, 0, PlanFault.HEADER), STEPS, {}))
