@@ -162,10 +162,11 @@ def test_a_key_that_is_not_set_starts_nothing(repo: Path, home: Path) -> None:
 
 
 def test_a_loop_is_exit_3_and_the_fourth_never_runs(repo: Path, home: Path) -> None:
-    ended, server = run(repo, home, *[calls(bash("echo x >> log; wc -l log"))] * 8)
+    append = """python3 -c "f = open('log', 'a+'); f.write('x'); f.seek(0); print(f.read())" """
+    ended, server = run(repo, home, *[calls(bash(append))] * 8)
     assert ended.code == 3, ended.err
     assert len(server.requests) == 4
-    assert "3 log" in results(server, 3)[2]["untrusted"]
+    assert "xxx" in results(server, 3)[2].get("untrusted", ""), results(server, 3)
     assert changed(repo, home) == ["log"]
 
 
