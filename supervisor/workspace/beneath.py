@@ -55,9 +55,11 @@ class Beneath:
 
     def open(self, path: bytes, flags: int, mode: int = 0) -> int:
         """Open beneath the root. OutsideProject where the path leads out; OSError otherwise."""
+        if not flags & os.O_PATH:  # openat2(2) refuses with O_PATH what has no sense with it
+            flags |= os.O_NONBLOCK | os.O_NOCTTY
         for attempt in range(_ATTEMPTS):
             try:
-                return files.openat2(self.root, path, flags | os.O_NONBLOCK | os.O_NOCTTY, mode=mode, ids=self.ids)
+                return files.openat2(self.root, path, flags, mode=mode, ids=self.ids)
             except OSError as error:
                 if error.errno == errno.EXDEV:
                     raise OutsideProject from None
