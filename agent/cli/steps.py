@@ -10,7 +10,7 @@ import re
 import time
 from collections import deque
 
-from agent.cli.numbers import milliseconds, size
+from agent.cli.numbers import counted, milliseconds, size
 from agent.cli.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Status, err, paint
 from agent.cli.visible import deceptive, visible
 from agent.loop import SilentWatcher
@@ -48,10 +48,13 @@ class Steps(SilentWatcher):
         self._arguments: dict[str, tuple[str, str, int]] = {}  # call: tool, start of its text, characters so far
 
     def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None:
-        on = ", ".join(layer.name for layer in layers if layer.on)
+        on = sum(layer.on for layer in layers)
         off = ", ".join(layer.name for layer in layers if not layer.on)
-        err(paint("session ", DIM) + session + paint(f"  sandbox opened in {milliseconds(opened_us)}", DIM))
-        err(paint(f"  layers {on}" + (f"; off: {off}" if off else ""), DIM))
+        err(
+            paint("session ", DIM) + session
+            + paint(f"  sandbox opened in {milliseconds(opened_us)}, {counted(on, 'layer')} on", DIM)
+            + paint(f"; off: {off}" if off else "", DIM)
+        )
 
     def notice(self, code: str, text: str) -> None:
         if code.startswith("refused_"):  # of the call at hand: said where it ends

@@ -146,7 +146,7 @@ def test_words_stream_and_a_mark_cut_in_two_is_still_a_mark(shown: Shown) -> Non
 def test_a_session_opens_with_its_layers(shown: Shown) -> None:
     layers = (Layer("seccomp", True, "ok"), Layer("landlock", False, "ENOSYS"))
     Steps().opened("01abc", b"/x", 3100, layers)
-    assert shown() == "session 01abc  sandbox opened in 3.1 ms\n  layers seccomp; off: landlock\n"
+    assert shown() == "session 01abc  sandbox opened in 3.1 ms, 1 layer on; off: landlock\n"
 
 
 def test_a_notice_ends_the_line_that_was_open(shown: Shown) -> None:
