@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from supervisor.guard.families import SINKS, assignments, refused_family
+from supervisor.guard.families import SINKS, TooDeep, assignments, refused_family
 from supervisor.guard.lattice import ALLOWED, Judgement, strictest
 from supervisor.guard.perimeter import outside
 from supervisor.settings.patterns import CommandPattern
@@ -36,7 +36,10 @@ def judge_command(text: str, listed: Sequence[Sequence[CommandPattern]], *, redi
         return _failed("a NUL character")
     found = scan(text.strip(" \t\n"))
     for piece in found.pieces:
-        family = refused_family(piece.words, piece.redirections)
+        try:
+            family = refused_family(piece.words, piece.redirections)
+        except TooDeep as deep:
+            return _failed(str(deep))
         if family is not None:
             why = f"{family}: refused whatever anyone agrees to"
             return Judgement(Verdict.EXCLUDE, Reason.REFUSED_FAMILY, "refused family", why)

@@ -45,6 +45,13 @@ _RESERVED = frozenset({"!", "{", "}", "if", "then", "else", "elif", "fi", "do", 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
+DEPTH = 32  # wrappers and reserved words before the command itself; each one costs a look at all the rest
+
+
+class TooDeep(ValueError):
+    """The command is wrapped more often than anybody writes: it is not judged (X-16)."""
+
+
 def assignments(words: Sequence[Word]) -> int:
     """How many leading words are assignments."""
     count = 0
@@ -56,13 +63,13 @@ def assignments(words: Sequence[Word]) -> int:
 
 
 def refused_family(words: Sequence[Word], redirections: Sequence[Redirection] = ()) -> str | None:
-    """The family of one simple command, as words for a person; None when it is in none of them."""
+    """The family of one simple command, as words for a person; None when it is in none of them. Raises TooDeep."""
     for redirection in redirections:
         target = redirection.target.text
         if redirection.writes and redirection.target.known and target.startswith("/dev/") and not SINKS.fullmatch(target):
             return "direct writing under /dev/"
     rest = list(words)
-    while rest:
+    for _ in range(DEPTH):
         rest = rest[assignments(rest):]
         if not rest:
             return None
@@ -76,7 +83,7 @@ def refused_family(words: Sequence[Word], redirections: Sequence[Redirection] = 
         if name not in _WRAPPERS:
             return None
         rest = _wrapped(name, rest[1:])
-    return None
+    raise TooDeep(f"more than {DEPTH} commands wrapped in one another")
 
 
 def _name(word: Word) -> str | None:

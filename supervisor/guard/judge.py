@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supervisor.guard.commands import judge_command
-from supervisor.guard.families import refused_family
+from supervisor.guard.families import TooDeep, refused_family
 from supervisor.guard.lattice import Judgement, strictest
 from supervisor.guard.perimeter import judge_perimeter
 from supervisor.settings.policy import Policy
@@ -44,7 +44,10 @@ def judge_exec(policy: Policy, argv: Sequence[str]) -> Judgement:
     if base.verdict is Verdict.EXCLUDE:
         return base
     words = [Word(tuple((char, True) for char in argument)) for argument in argv]
-    family = refused_family(words)
+    try:
+        family = refused_family(words)
+    except TooDeep as deep:
+        return Judgement(Verdict.EXCLUDE, Reason.EVALUATION_FAILED, "evaluation failed", str(deep))
     if family is not None:
         why = f"{family}: refused whatever anyone agrees to"
         return Judgement(Verdict.EXCLUDE, Reason.REFUSED_FAMILY, "refused family", why)

@@ -92,6 +92,10 @@ class House:
         finally:
             self._gone.set()
 
+    def abandon(self) -> None:
+        """Let the task end even when nobody could close it properly: a shielded task that waits for ever is worse."""
+        self._over.set()
+
     async def close(self, *, collect: bool) -> Closed:
         """End it, and wait until nothing of it is left."""
         self._collect = collect

@@ -1,357 +1,35 @@
-"""A living session: the thin shell that feeds the guard machine and carries out its commands, in order, and nothing else.
+"""Opening a session and closing it: the five stages in order, and a teardown that does not depend on how it ends (GA-18).
 
-Theory of operation
--------------------
-``open_session`` goes through the five stages (GA-18). Identity and policy come first; then the journal's frame is on disk
-before anything is opened; then working copy and sandbox; then the agent's work, in which ``submit`` is the only door; last
-the diff, its record, and the journal's last entry.
-
-Every decision is the machine's. This file knows how to carry a command out: write an entry and wait for the disk, ask the
-person, run in the sandbox, hand a result back. What it adds is failure: a journal that cannot be written turns every later
-``Run`` into "not run"; a sandbox that is gone ends the session. Each call has a cancel scope, which an ``Abort`` cancels:
-it ends what the call is waiting for, be it a person or a process.
+Identity and policy come first; then the journal's frame is on disk before anything is opened; then working copy and sandbox;
+then the agent's work, in which ``Session.submit`` is the only door; last the diff, its record, and the journal's last entry.
 
 Teardown is shielded and bounded, whatever the way out: done, bound, loop, signal, crash of a part.
 """
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
 
-from supervisor.errors import ChannelBroken, EntryRefused, JournalBroken, LemniError, StoreError
+from supervisor.errors import LemniError
 from supervisor.guard.lattice import Judgement
-from supervisor.guard.machine import GuardConfig, Machine, Phase
-from supervisor.guard.protocol import (
-    Abort,
-    ActionFinished,
-    ActionProposed,
-    Announce,
-    Answer,
-    Answered,
-    Ask,
-    GuardCommand,
-    GuardEvent,
-    InterruptAsked,
-    ModelExchanged,
-    ModelTurnStarting,
-    Moved,
-    PartFailed,
-    PromptReceived,
-    ResourceExceeded,
-    Run,
-    StopAsked,
-    StopSession,
-    WriteEntry,
-)
 from supervisor.journal import entry
 from supervisor.journal.writer import Journal
 from supervisor.session import record
+from supervisor.session.door import Act, Session
 from supervisor.session.execute import Executor
-from supervisor.session.house import House
 from supervisor.session.prepare import Prepared, identify, prepare, state_of, sweep
 from supervisor.session.request import (
-    REJECTING,
-    ApprovalRequest,
     Approver,
-    Closing,
     Outcome,
     SessionRequest,
     Watcher,
 )
-from supervisor.session.request import Answer as PersonsAnswer
-from supervisor.types import Action, Attribution, CallState, Identity, Proposal, Reason, Result, Stop, StopKind
-from supervisor.workspace.store import Store, new_session_id
+from supervisor.types import Action, Identity
+from supervisor.workspace.store import new_session_id
 
-CLOSE_SECONDS = 120.0  # for everything between the last act and the last entry, a large diff included
-CALL_SECONDS = 15.0  # for a call in flight to end once it was told to
-CAUSE_SECONDS = 0.5  # after the sandbox is gone: how long its own word on why is waited for
-
-Act = Callable[[Executor, str, Action], Awaitable[ActionFinished]]
-
-
-class Session:
-    """One session. Made by ``open_session`` only. Every method may be called from any task of the program."""
-
-    def __init__(
-        self, session: str, request: SessionRequest, prepared: Prepared, identity: Identity, journal: Journal,
-        approver: Approver, watcher: Watcher, judgement: Callable[[Action], Judgement] | None, act: Act,
-    ) -> None:
-        self.id = session
-        self.project_root = prepared.project.root
-        self.policy, self.bounds, self.config = prepared.policy, prepared.bounds, prepared.config
-        self.catalogue = prepared.offered
-        self.layers = prepared.host.layers
-        self.opened_us = 0
-        self.notices: tuple[str, ...] = ()
-        self._request, self._prepared, self._identity = request, prepared, identity
-        self._journal, self._approver, self._watcher = journal, approver, watcher
-        self._machine = Machine(
-            GuardConfig(prepared.policy, prepared.bounds, request.interactive, prepared.offered, judgement)
-        )
-        self._act = act
-        self._store = Store(prepared.state)
-        self._house = House(prepared, session, self._store.blobs(session))
-        self._executor: Executor
-        self._scopes: dict[str, trio.CancelScope] = {}
-        self._door = trio.Lock()  # one call at a time, in the order of the requests
-        self._stopped = trio.Event()
-        self._broken: LemniError | None = None  # the journal's, once it failed
-        self._closing: Closing | None = None
-        self._finishing = trio.Lock()
-        self._ending = False
-        self._watching = trio.CancelScope()
-        self._record = record.begun(session, request, prepared, identity)
-
-    # The door
-
-    @property
-    def stop(self) -> Stop | None:
-        """Set once a guardrail stopped the session."""
-        return self._machine.stop
-
-    async def begin(self, prompt: str) -> None:
-        """A message of the person: fresh budgets, journalled by digest and length (JR-03, SE-08)."""
-        data = prompt.encode("utf-8", "surrogatepass")
-        if self._machine.stop is None or self._machine.stop.kind in (StopKind.BOUND, StopKind.LOOP):
-            self._stopped = trio.Event()
-        await self._feed(PromptReceived(hashlib.sha256(data).hexdigest(), len(data), boot_us()))
-
-    async def before_model_call(self) -> Stop | None:
-        """Whether there may be one; a Stop says no. After a bound, one summary turn without tools is the caller's to make."""
-        if self._machine.stop is None:
-            await self._feed(ModelTurnStarting(boot_us()))
-        return self._machine.stop
-
-    async def model_exchange(self, sent: int, received: int, duration_us: int) -> None:
-        """Count and journal one call of the model."""
-        await self._feed(ModelExchanged(sent, received, duration_us))
-
-    async def submit(self, proposal: Proposal) -> Result:
-        """Judge, journal and perhaps run one call. Never raises for what the model does; answers at once after a stop."""
-        async with self._door:
-            if self._ending:
-                return Result(proposal.call_id, CallState.CANCELED, "Not run: the session is over.", Reason.STOPPED)
-            self._scopes[proposal.call_id] = trio.CancelScope()
-            try:
-                result = await self._feed(ActionProposed(proposal, boot_us()))
-            except BaseException:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):
-                    await self._wind_up(proposal.call_id)
-                raise
-            finally:
-                del self._scopes[proposal.call_id]
-        assert result is not None
-        return result
-
-    async def interrupt(self) -> None:
-        """The turn (LC-15): what has not begun is canceled, what runs is killed, later calls of the turn are canceled."""
-        if not self._ending:
-            await self._feed(InterruptAsked())
-
-    async def halt(self) -> None:
-        """The developer's stop (SR-02 … SR-05): at once, and what was written is rejected."""
-        if not self._ending:
-            await self._feed(StopAsked())
-            await self._house.sandbox.kill()
-
-    async def wait_stopped(self) -> Stop:
-        """Wait until a guardrail stops the session."""
-        while self._machine.stop is None:
-            await self._stopped.wait()
-        return self._machine.stop
-
-    def minutes_left(self) -> float:
-        """Seconds of the message's duration that remain; 0.0 when it is over."""
-        return max(0.0, (self._machine.budget.deadline - boot_us()) / 1_000_000)
-
-    async def finish(self, outcome: Outcome) -> Closing:
-        """End the session: processes dead, diff collected and stored, journal closed. The first call decides; idempotent."""
-        with trio.CancelScope(shield=True):
-            async with self._finishing:
-                self._closing = self._closing or await self._close(outcome)
-        assert self._closing is not None
-        return self._closing
-
-    # Carrying commands out
-
-    async def _feed(self, event: GuardEvent) -> Result | None:
-        """Give the machine an event and carry its commands out; the answer among them, if there is one."""
-        answer: Result | None = None
-        pending = list(self._machine.feed(event))
-        while pending:
-            command = pending.pop(0)
-            match command:
-                case WriteEntry(written, sync):
-                    pending += await self._write(written, sync)
-                case Run(call_id, action):
-                    pending += self._machine.feed(await self._run(call_id, action))
-                case Ask():
-                    pending += await self._ask(command)
-                case Answer(result):
-                    answer = result
-                case _:
-                    self._tell(command)
-        return answer
-
-    def _tell(self, command: GuardCommand) -> None:
-        match command:
-            case Abort(call_id):
-                if call_id in self._scopes:
-                    self._scopes[call_id].cancel()
-            case Moved(call_id, tool, state):
-                self._watcher.state(call_id, tool, state)
-            case Announce(code, text):
-                self._watcher.notice(code, text)
-            case StopSession():
-                self._stopped.set()
-
-    async def _write(self, written: entry.Event, sync: bool) -> tuple[GuardCommand, ...]:
-        """Write an entry. Once that fails nothing more is written, and nothing that has not begun is run (B71)."""
-        if self._broken is not None:
-            return ()
-        try:
-            await self._journal.write(written, sync=sync)
-        except (JournalBroken, EntryRefused) as failed:
-            self._broken = failed
-            return self._machine.feed(PartFailed(failed.code, str(failed)))
-        return ()
-
-    async def _run(self, call_id: str, action: Action) -> ActionFinished:
-        scope = self._scopes[call_id]
-        if self._broken is not None or scope.cancel_called:
-            return ActionFinished(call_id, CallState.ERRORED, "It was not run.", Reason.SANDBOX)
-        try:
-            with scope:
-                return await self._act(self._executor, call_id, action)
-        except ChannelBroken as gone:
-            await self._explain(gone)
-            return ActionFinished(call_id, CallState.ERRORED, "The sandbox ended while it ran.", Reason.SANDBOX)
-        return ActionFinished(call_id, CallState.ERRORED, "", Reason.STOPPED)
-
-    async def _ask(self, question: Ask) -> tuple[GuardCommand, ...]:
-        asked = ApprovalRequest(question.call_id, question.tool, question.action, question.why, question.reason)
-        with self._scopes[question.call_id]:
-            approved = await self._approver.ask(asked) is PersonsAnswer.APPROVE
-            self._scopes[question.call_id] = trio.CancelScope()  # from here on an Abort is about what the answer lets run
-            return self._machine.feed(Answered(question.call_id, approved, boot_us()))
-        return ()  # withdrawn: the machine has answered the call already
-
-    async def _explain(self, gone: ChannelBroken) -> None:
-        """The sandbox ended under a command: by a cap, which it names itself in a moment, or by a fault."""
-        if self._machine.stop is not None:
-            return
-        with trio.move_on_after(CAUSE_SECONDS):
-            stop = await self._house.sandbox.exceeded()
-            await self._feed(ResourceExceeded(stop.what, stop.limit, stop.used))
-            return
-        await self._feed(PartFailed(gone.code, f"the sandbox ended ({gone})"))
-
-    async def _watch(self) -> None:
-        """A cap that is exceeded while nothing runs, or while the model talks, stops the session too (SB-24)."""
-        with self._watching:
-            stop = await self._house.sandbox.exceeded()
-            with trio.CancelScope(shield=True):
-                await self._feed(ResourceExceeded(stop.what, stop.limit, stop.used))
-
-    async def _wind_up(self, call_id: str) -> None:
-        """A caller that goes away in the middle of a call: its end is journalled all the same."""
-        if self._machine.phase is not Phase.IDLE:
-            await self._feed(InterruptAsked())
-        if self._machine.phase is Phase.RUNNING:
-            await self._feed(ActionFinished(call_id, CallState.ERRORED, "", Reason.INTERRUPTED))
-
-    # Opening and closing
-
-    async def _open(self, nursery: trio.Nursery) -> None:
-        """Stages 1 to 3. The frame is on disk already."""
-        await self._note(entry.Stage(1, "authentication"))
-        await self._note(entry.Authenticated(self._identity.source, "accepted"))
-        await self._note(entry.Stage(2, "policy"))
-        await self._note(record.policy_in_force(self.policy, self.bounds))
-        for code, text in self._prepared.notices:
-            await self._announce(code, text)
-        await trio.to_thread.run_sync(self._store.save, self._record)
-        await self._note(entry.Stage(3, "sandbox"), sync=True)
-        await nursery.start(self._house.live)
-        sandbox = self._house.sandbox
-        self.layers, self.opened_us = sandbox.layers, sandbox.opened_us
-        on, off = record.layer_texts(self.layers)
-        await self._note(entry.SandboxOpened(self.opened_us, on, off))
-        for text in self._house.workspace.notices:
-            await self._announce("workspace", text)
-        self._executor = Executor(sandbox, self._house.files, self.bounds, self._watcher)
-        nursery.start_soon(self._watch)
-        await self._note(entry.Stage(4, "work"))
-
-    async def _refused(self, error: BaseException) -> None:
-        """The session could not be opened: what stands of it goes, and its journal says why."""
-        self._ending = True
-        await self._house.close(collect=False)
-        code = error.code if isinstance(error, LemniError) else "internal" if isinstance(error, Exception) else "interrupted"
-        with contextlib.suppress(JournalBroken, EntryRefused):
-            await self._note(entry.SessionRefused(code))
-            await self._journal.close(entry.SessionClosed(1, code))
-
-    async def _note(self, written: entry.Event, *, sync: bool = False) -> None:
-        """An entry of the session's own: while it opens, a journal that fails is an error of opening."""
-        await self._journal.write(written, sync=sync)
-
-    async def _announce(self, code: str, text: str) -> None:
-        self.notices += (text,)
-        self._watcher.notice(code, text)
-        await self._note(entry.Noticed(code, text))
-
-    async def _close(self, outcome: Outcome) -> Closing:
-        """Stage 5, under the caller's shield. What fails here changes the outcome, never the teardown."""
-        self._ending = True
-        self._watching.cancel()
-        for scope in self._scopes.values():  # a call that another task still waits for ends now, and journals its end
-            scope.cancel()
-        with trio.move_on_after(CALL_SECONDS):
-            async with self._door:
-                pass
-        halted = self._machine.stop is not None and self._machine.stop.kind is StopKind.STOP
-        rejected = halted or outcome in REJECTING
-        closed = await self._house.close(collect=not rejected)
-        if closed.excess is not None:
-            await self._feed(ResourceExceeded(closed.excess.what, closed.excess.limit, closed.excess.used))
-        closing = record.Account(
-            self.id, outcome, self._machine.stop, closed, self.opened_us, self._machine.budget, rejected
-        )
-        try:
-            if self._broken is not None:
-                raise self._broken
-            await self._seal(closing)
-        except (JournalBroken, EntryRefused, StoreError) as failed:
-            closing.error = closing.error or failed
-        summary = closing.closing(self._journal.path, self.notices)
-        await trio.to_thread.run_sync(self._store.save, record.ended(self._record, summary))
-        return summary
-
-    async def _seal(self, account: record.Account) -> None:
-        """The last entries: what was used, what changed, how it ended."""
-        usage, changes = account.closed.usage, account.changes
-        await self._note(entry.SandboxDestroyed(usage.cpu_us, usage.memory_peak, usage.processes_peak))
-        await self._note(entry.Stage(5, "diff"))
-        if changes is not None and changes.entries:
-            await trio.to_thread.run_sync(self._store.save_changes, self.id, changes)
-            for changed in record.change_entries(changes):
-                await self._note(changed)
-            closed = account.closed
-            await self._note(entry.Changes(changes.digest, account.files, closed.added, closed.removed), sync=True)
-        elif account.rejected:
-            await self._note(entry.ChangeDecision(self.id, "rejected", Attribution.AUTOMATION.value))
-        await self._journal.close(entry.SessionClosed(account.exit, account.reason))
-
-
-def boot_us() -> int:
-    """Microseconds of the boot clock: it counts suspension and no change of the date (O-20)."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+__all__ = ["Session", "compose", "open_session"]
 
 
 @asynccontextmanager
@@ -385,20 +63,18 @@ async def compose(
     async with Journal.open(prepared.state / "journal", name, identity, frame) as journal:
         session = Session(name, request, prepared, identity, journal, approver, watcher, judgement, act)
         async with trio.open_nursery() as nursery:
+            opened = False
             try:
-                await session._open(nursery)
-            except BaseException as error:
+                await session.open(nursery)
+                opened = True
+                yield session
+            except BaseException as error:  # raised again below, out of the nursery: the caller's errors stay as they are
                 failure = error
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):
-                    await session._refused(error)
-            else:
-                try:
-                    yield session
-                except BaseException as error:  # raised again below, out of the nursery: the caller's errors stay as they are
-                    failure = error
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):
-                    await session.finish(_outcome_of(failure))
-            nursery.cancel_scope.cancel()
+            try:
+                await (session.finish(_outcome_of(failure)) if opened else session.refuse(failure))
+            finally:
+                session.abandon()
+                nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
 

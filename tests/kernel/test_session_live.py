@@ -9,7 +9,7 @@ import trio
 
 from supervisor.errors import LemniError
 from supervisor.session.live import Session, open_session
-from supervisor.session.request import Answer, Closing, Outcome, SessionRequest
+from supervisor.session.request import Answer, ApprovalRequest, Closing, Outcome, SessionRequest
 from supervisor.types import CallState, EditCall, ListCall, Reason, SearchCall, StopKind, WriteCall
 from support import needs
 from support.sessions import (
@@ -364,6 +364,51 @@ async def test_nothing_runs_once_the_journal_cannot_be_written(repo: Path, home:
     assert closing.changes is not None
     assert closing.changes.entries == ()
     assert left(home) == []
+
+
+async def test_nobody_is_asked_once_the_journal_cannot_be_written(repo: Path, home: Path) -> None:
+    from supervisor.journal.entry import SessionClosed
+
+    new, seen = Numbers(), Recorder()
+    async with open_session(request(repo, home, None, interactive=True), seen, seen) as session:
+        await session.begin("x")
+        await session._journal.close(SessionClosed(0, "early"))
+        result = await session.submit(new.bash("touch never"))
+        closing = await session.finish(Outcome.DONE)
+    assert result.state is CallState.CANCELED
+    assert seen.asked == []
+    assert closing.exit == 1
+
+
+async def test_an_interrupt_withdraws_the_question(repo: Path, home: Path) -> None:
+    class Slow(Recorder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reached = trio.Event()
+
+        async def ask(self, request: ApprovalRequest) -> Answer:
+            self.reached.set()
+            await trio.sleep_forever()
+            return Answer.APPROVE
+
+    new, seen = Numbers(), Slow()
+    results = []
+
+    async def propose(session: Session) -> None:
+        results.append(await session.submit(new.bash("touch never")))
+
+    async with open_session(request(repo, home, None, interactive=True), seen, seen) as session:
+        await session.begin("x")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(propose, session)
+            await seen.reached.wait()
+            await session.interrupt()
+        closing = await session.finish(Outcome.DONE)
+    assert [(result.state, result.reason) for result in results] == [(CallState.CANCELED, Reason.INTERRUPTED)]
+    written = events(closing.journal)
+    assert "call.decided" not in written
+    assert "call.started" not in written
+    assert closing.exit == 0
 
 
 async def refused(made: SessionRequest) -> LemniError:
