@@ -24,4 +24,6 @@ def test_the_demo_repairs_the_project(home: Path, tmp_path: Path) -> None:
     assert "\n  │ OK\n" in shown or "┃ OK" in shown
     assert "+    hours, minutes = divmod(round(seconds / 60), 60)" in shown
     assert "sandbox opened in" in shown
+    assert "failed [" not in shown
+    assert "refused [" not in shown
     assert os.listdir(home) == []

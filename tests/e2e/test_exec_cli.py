@@ -3,14 +3,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import pty
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.lemni import ARGV, environment, lemni
+from support.screen import on_screen
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "git", "bash")]
 
@@ -33,24 +32,11 @@ def test_the_streams_are_the_commands_byte_for_byte(repo: Path, home: Path) -> N
 
 
 def test_a_terminal_is_protected_from_the_command(repo: Path, home: Path) -> None:
-    leader, follower = pty.openpty()
-    with subprocess.Popen(
+    code, shown = on_screen(
         [*ARGV, "exec", "--", "printf", r"\033]0;title\007"], cwd=repo,
-        env={**environment(home), "TERM": "xterm", "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL,
-    ) as process:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                chunk = os.read(leader, 4096)
-            except OSError:  # EIO: the other end is closed
-                break
-            if not chunk:
-                break
-            shown += chunk
-        assert process.wait(timeout=60) == 0
-    os.close(leader)
+        env={**environment(home), "TERM": "xterm", "NO_COLOR": "1"}, only_stdout=True,
+    )
+    assert code == 0
     assert shown == b"<U+001B>]0;title<U+0007>"
 
 

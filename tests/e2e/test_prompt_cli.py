@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from support.lemni import ARGV, environment, lemni
+from support.screen import on_screen
 from support.scripted import FREE, call, configure
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "git", "bash")]
 
 SEVEN = """python3 -c 'print("b"); raise SystemExit(7)'"""
 EDIT: list[dict[str, Any]] = [
-    {"text": "Looking.\n", "calls": [call("Read", path="src/a.py"), call("List", path=".")]},
+    {"text": "Looking.\n", "calls": [call("Read", path="src/a.py"), call("List", path="."), call("Search", pattern="'a'")]},
     {"calls": [call("Edit", path="src/a.py", old="'a'", new="'b'"), call("Bash", command=SEVEN)]},
     {"text": "Changed a to b."},
 ]
@@ -149,6 +150,16 @@ def test_nothing_of_a_model_reaches_the_screen_as_it_is(repo: Path, home: Path) 
         assert not {"\x1b", "\x07", "\u202e", "\u200b", "\x9b"} & set(text)
         assert "<U+001B>]52;c;aGk=<U+0007><U+202E><U+200B>" in text
     assert "<U+001B>[31m<0x9B>" in ended.err
+
+
+@pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
+def test_on_a_terminal_the_answer_is_seen_once(repo: Path, home: Path, colour: bool) -> None:
+    configure(home, EDIT)
+    env = {**environment(home), "TERM": "xterm", "COLUMNS": "100", **({} if colour else {"NO_COLOR": "1"})}
+    code, shown = on_screen([*ARGV, "-p", "x"], cwd=repo, env=env)
+    assert code == 0, shown
+    assert shown.count(b"Changed a to b.") == 1
+    assert (b"\x1b[" in shown.replace(b"\r\x1b[K", b"")) == colour  # the status line is erased without colour too
 
 
 def test_a_script_that_runs_out_is_an_error(repo: Path, home: Path) -> None:
