@@ -28,7 +28,6 @@
 #include <unistd.h>
 
 #include "init/protocol.h"
-#define LEMNI_HOSTED
 #include "init/sys.h"
 
 #ifndef MFD_EXEC
@@ -78,7 +77,11 @@ static long keep_capabilities(void) {
  */
 static void enter_init(void *argument) {
     struct birth *b = argument;
+    long program = b->init_fd;
     long result = keep_capabilities();
+    if (result >= 0 && program == 0) {
+        result = program = sys(__NR_fcntl, 0, F_DUPFD_CLOEXEC, 3); /* a supervisor without standard input: out of the way */
+    }
     if (result >= 0) {
         /* onto 0, and everything else closed by the exec: a descriptor leaked into the supervisor stops here */
         result = b->channel == 0 ? sys(__NR_fcntl, 0, F_SETFD, 0) : sys(__NR_dup3, b->channel, 0, 0);
@@ -87,7 +90,7 @@ static void enter_init(void *argument) {
         result = sys(__NR_close_range, 1, ~0u, 4 /* CLOSE_RANGE_CLOEXEC: the program's own descriptor is needed until then */);
     }
     if (result >= 0) {
-        result = sys(__NR_execveat, b->init_fd, "", b->argv, b->envp, AT_EMPTY_PATH);
+        result = sys(__NR_execveat, program, "", b->argv, b->envp, AT_EMPTY_PATH);
     }
     b->error = (int)-result;
     sys_exit(127);
@@ -279,7 +282,11 @@ static int clone_init(int init_fd, int cgroup_fd, int cgroup_namespace, int chan
         .stack_size = sizeof stack,
         .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
     };
-    /* all of them, glibc's own two included (which sigprocmask would leave): a handler must not run on shared memory */
+    /*
+     * All of them, glibc's own two included (which sigprocmask would leave): a handler must not run on shared memory. The
+     * handlers themselves go with the exec, so CLONE_CLEAR_SIGHAND has nothing to add; the init resets the mask and what is
+     * ignored.
+     */
     uint64_t all = ~0ull;
     uint64_t before = 0;
     (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);

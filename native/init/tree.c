@@ -168,7 +168,10 @@ static void signal_marked(const struct scan *s, int number) {
     }
 }
 
-/* True when every marked process is stopped or dead: then none of them can fork. */
+/*
+ * True when every marked process is stopped or dead: then none of them can fork. (But one: a process whose first thread has
+ * ended shows as a zombie while others run. It is killed all the same, and what it forked meanwhile is the next pass's.)
+ */
 static bool at_rest(const struct scan *s) {
     for (size_t i = 0; i < s->count; i++) {
         char state = s->list[i].state;

@@ -142,6 +142,19 @@ def test_without_an_executable_memfd_the_installed_file_serves(monkeypatch: pyte
     assert outcome(initbox.base()) == wire.Ready()
 
 
+def test_a_supervisor_without_standard_streams_can_launch() -> None:
+    root = Path(__file__).parents[2]
+    script = (
+        "import os, sys\n"
+        f"sys.path[:0] = {[str(root), str(root / 'tests')]!r}\n"
+        "for fd in range(3): os.close(fd)\n"
+        "from support import initbox\n"
+        "with initbox.ready() as box: code, text = box.shell('echo on')\n"
+        "os._exit(42 if (code, text) == (0, 'on\\n') else 1)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 42
+
+
 def test_a_program_that_cannot_be_executed_is_named_and_leaves_nothing() -> None:
     with open("/etc/passwd", "rb") as file, pytest.raises(native.LaunchError) as caught:
         native.launch(file.fileno(), *_maps_of(initbox.maps()), b"", [], -1, True, 0)

@@ -388,7 +388,7 @@ async def test_an_interrupt_withdraws_the_question(repo: Path, home: Path) -> No
 
         async def ask(self, request: ApprovalRequest) -> Answer:
             self.reached.set()
-            await trio.sleep_forever()
+            await trio.Event().wait()
             return Answer.APPROVE
 
     new, seen = Numbers(), Slow()
