@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 import trio
 
@@ -71,6 +73,15 @@ def boot_us() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
+@dataclass(slots=True)
+class _Open:
+    """A call between its proposal and its answer. The answer may come out of another task's event: an interrupt's, say."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    answered: trio.Event = field(default_factory=trio.Event)
+    result: Result | None = None
+
+
 class Session:
     """One session. Made by ``open_session`` only. Every method may be called from any task of the program."""
 
@@ -94,7 +105,7 @@ class Session:
         self._store = Store(prepared.state)
         self._house = House(prepared, session, self._store.blobs(session))
         self._executor: Executor
-        self._scopes: dict[str, trio.CancelScope] = {}
+        self._calls: dict[str, _Open] = {}
         self._door = trio.Lock()  # one call at a time, in the order of the requests
         self._stopped = trio.Event()
         self._broken: LemniError | None = None  # the journal's, once it failed
@@ -133,17 +144,18 @@ class Session:
         async with self._door:
             if self._ending:
                 return Result(proposal.call_id, CallState.CANCELED, "Not run: the session is over.", Reason.STOPPED)
-            self._scopes[proposal.call_id] = trio.CancelScope()
+            call = self._calls[proposal.call_id] = _Open()
             try:
-                result = await self._feed(ActionProposed(proposal, boot_us()))
+                await self._feed(ActionProposed(proposal, boot_us()))
+                await call.answered.wait()
             except BaseException:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):
                     await self._wind_up(proposal.call_id)
                 raise
             finally:
-                del self._scopes[proposal.call_id]
-        assert result is not None
-        return result
+                del self._calls[proposal.call_id]
+        assert call.result is not None
+        return call.result
 
     async def interrupt(self) -> None:
         """The turn (LC-15): what has not begun is canceled, what runs is killed, later calls of the turn are canceled."""
@@ -179,30 +191,36 @@ class Session:
 
     # Carrying commands out
 
-    async def _feed(self, event: GuardEvent) -> Result | None:
-        """Give the machine an event and carry its commands out; the answer among them, if there is one."""
-        answer: Result | None = None
-        pending = list(self._machine.feed(event))
-        while pending:
-            command = pending.pop(0)
-            match command:
-                case WriteEntry(written, sync):
-                    pending += await self._write(written, sync)
-                case Run(call_id, action):
-                    pending += self._machine.feed(await self._run(call_id, action))
-                case Ask():
-                    pending += await self._ask(command)
-                case Answer(result):
-                    answer = result
-                case _:
+    async def _feed(self, event: GuardEvent) -> None:
+        """Give the machine an event and carry its commands out, each finished before the next."""
+        pending = deque(self._machine.feed(event))
+        try:
+            while pending:
+                command = pending.popleft()
+                match command:
+                    case WriteEntry(written, sync):
+                        pending += await self._write(written, sync)
+                    case Run(call_id, action):
+                        pending += self._machine.feed(await self._run(call_id, action))
+                    case Ask():
+                        pending += await self._ask(command)
+                    case _:
+                        self._tell(command)
+        except BaseException:
+            for command in pending:  # whoever waits for an answer gets it, even when the rest cannot be carried out
+                if isinstance(command, Answer):
                     self._tell(command)
-        return answer
+            raise
 
     def _tell(self, command: GuardCommand) -> None:
         match command:
+            case Answer(result):
+                if (call := self._calls.get(result.call_id)) is not None:
+                    call.result = result
+                    call.answered.set()
             case Abort(call_id):
-                if call_id in self._scopes:
-                    self._scopes[call_id].cancel()
+                if (call := self._calls.get(call_id)) is not None:
+                    call.scope.cancel()
             case Moved(call_id, tool, state):
                 self._watcher.state(call_id, tool, state)
             case Announce(code, text):
@@ -222,7 +240,7 @@ class Session:
         return ()
 
     async def _run(self, call_id: str, action: Action) -> ActionFinished:
-        scope = self._scopes[call_id]
+        scope = self._calls[call_id].scope
         if self._broken is not None or scope.cancel_called:
             return ActionFinished(call_id, CallState.ERRORED, "It was not run.", Reason.SANDBOX)
         try:
@@ -235,12 +253,12 @@ class Session:
 
     async def _ask(self, question: Ask) -> tuple[GuardCommand, ...]:
         asked = ApprovalRequest(question.call_id, question.tool, question.action, question.why, question.reason)
-        scope = self._scopes[question.call_id]
-        if self._broken is not None or scope.cancel_called:
+        call = self._calls[question.call_id]
+        if self._broken is not None or call.scope.cancel_called:
             return ()  # the machine has answered the call already
-        with scope:
+        with call.scope:
             approved = await self._approver.ask(asked) is PersonsAnswer.APPROVE
-            self._scopes[question.call_id] = trio.CancelScope()  # from here on an Abort is about what the answer lets run
+            call.scope = trio.CancelScope()  # from here on an Abort is about what the answer lets run
             return self._machine.feed(Answered(question.call_id, approved, boot_us()))
         return ()  # withdrawn: the same
 
@@ -318,8 +336,8 @@ class Session:
         """Stage 5, under the caller's shield. What fails here changes the outcome, never the teardown."""
         self._ending = True
         self._watching.cancel()
-        for scope in self._scopes.values():  # a call that another task still waits for ends now, and journals its end
-            scope.cancel()
+        for call in self._calls.values():  # one that another task still waits for ends now, and journals its end
+            call.scope.cancel()
         with trio.move_on_after(CALL_SECONDS):
             async with self._door:
                 pass
