@@ -26,7 +26,7 @@ INIT_OUTPUT = "native/lemni-init"
 # faults: no separate read-only segments, and no relro, since there is no table of addresses to protect.
 INIT_FLAGS = shlex.split(
     "-std=c11 -O2 -Wall -Wextra -Werror -Wmissing-prototypes -Wswitch-enum -Wshadow -Wvla "
-    "-ffreestanding -nostdlib -static-pie -fPIE -fno-builtin -fno-asynchronous-unwind-tables "
+    "-ffreestanding -nostdlib -static-pie -fPIE -fvisibility=hidden -fno-builtin -fno-asynchronous-unwind-tables "
     "-fstack-protector-strong -mstack-protector-guard=global -fcf-protection=none "
     "-Wl,-z,noexecstack,-z,norelro,-z,noseparate-code,--build-id=none,--no-undefined"
 )

@@ -21,7 +21,8 @@ enum use {
     USES_NUMBER1 = 512,
     USES_NUMBER2 = 1024,
     USES_NUMBER3 = 2048,
-    USES_FILTER = 4096     /* data is an array of struct sock_filter */
+    USES_FILTER = 4096,    /* data is an array of struct sock_filter */
+    USES_FD1 = 8192
 };
 
 struct rule {
@@ -63,6 +64,7 @@ static const struct rule rules[OP_KINDS] = {
     [OP_LANDLOCK_RULE] = {USES_PATH | USES_NUMBER1, FLAG_OPTIONAL},
     [OP_LANDLOCK_ENFORCE] = {0, 0},
     [OP_SECCOMP] = {USES_FILTER, 0},
+    [OP_OPEN_BELOW] = {USES_FD0 | USES_FD1 | USES_PATH, 0},
 };
 
 /* ``length`` bytes at ``offset`` lie in the arena and are followed there by a NUL. */
@@ -114,7 +116,8 @@ static enum plan_fault check_fds(const struct plan_header *h, const struct plan_
         return fd_in(h, op->fd[1]) && fd_in(h, op->fd[2]) ? FAULT_NONE : FAULT_FD;
     }
     int first = uses & USES_FD0 ? fd_in(h, op->fd[0]) : op->fd[0] == NOTHING;
-    return first && op->fd[1] == NOTHING && op->fd[2] == NOTHING ? FAULT_NONE : FAULT_FD;
+    int second = uses & USES_FD1 ? fd_in(h, op->fd[1]) : op->fd[1] == NOTHING;
+    return first && second && op->fd[2] == NOTHING ? FAULT_NONE : FAULT_FD;
 }
 
 static enum plan_fault check_numbers(const struct plan_op *op, uint32_t uses) {

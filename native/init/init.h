@@ -68,6 +68,7 @@ long mount_overlay(struct box *b, const struct plan_op *op);
 long mount_read_only(struct box *b, const struct plan_op *op);
 long mount_detach(struct box *b, const struct plan_op *op);
 long mount_pivot(struct box *b);
+long open_below(struct box *b, const struct plan_op *op);
 /* Open a path of the new view for reading through (O_PATH). ``follow``: symbolic links, kept inside the new root. */
 long open_inside(struct box *b, const char *path, uint64_t flags, bool follow);
 /* Open the directory behind a descriptor of another mount namespace again, by its path in ours, and make sure it is the same. */

@@ -20,6 +20,7 @@
  * source of a plan lies below it. (Over "/" itself, a ".." in a host path would cross into the new root.)
  */
 static const char scaffold[] = "/proc/driver";
+static const char outside[] = "/proc/fs"; /* as empty for our purpose: what hangs there is used by descriptor only */
 
 /* --- looking up ----------------------------------------------------------------------------------------------------- */
 
@@ -365,16 +366,26 @@ long mount_bind(struct box *b, const struct plan_op *op) {
 }
 
 /*
- * A mount that only a layer of an overlay needs: hung where the new root will hang, and left behind with the old root at the
- * pivot. Its descriptor then names a mount of this namespace, as overlay wants; and there is no umount of its own to wait for
+ * A mount that only the layers of an overlay need: hung over the old root, and left behind with it at the pivot. Its descriptor then names a mount of this namespace, as overlay wants; and there is no umount of its own to wait for
  * (each is an RCU grace period).
  */
-static long hang_outside(struct box *b, int mount, const struct plan_op *op) {
-    long result = b->root >= 0 ? -EBUSY : set_attributes(mount, op->flags);
+static long hang_outside(int mount, const struct plan_op *op) {
+    long result = set_attributes(mount, op->flags);
     if (result >= 0) {
-        result = sys(__NR_move_mount, mount, "", AT_FDCWD, scaffold, MOVE_MOUNT_F_EMPTY_PATH);
+        result = sys(__NR_move_mount, mount, "", AT_FDCWD, outside, MOVE_MOUNT_F_EMPTY_PATH);
     }
     sys_close(mount);
+    return result;
+}
+
+/* Put the directory of this name below one descriptor in the place of another. */
+long open_below(struct box *b, const struct plan_op *op) {
+    long fd = open_how(b->fds[op->fd[0]], b->arena + op->path + 1, O_PATH | O_DIRECTORY, STRICT);
+    if (fd < 0) {
+        return fd;
+    }
+    long result = sys(__NR_dup3, fd, b->fds[op->fd[1]], O_CLOEXEC);
+    sys_close((int)fd);
     return result;
 }
 
@@ -383,7 +394,7 @@ long mount_moved(struct box *b, const struct plan_op *op) {
     if (copy < 0) {
         return copy;
     }
-    return op->flags & FLAG_OUTSIDE ? hang_outside(b, (int)copy, op) : place_tree(b, (int)copy, op);
+    return op->flags & FLAG_OUTSIDE ? hang_outside((int)copy, op) : place_tree(b, (int)copy, op);
 }
 
 long mount_read_only(struct box *b, const struct plan_op *op) {

@@ -4,7 +4,6 @@
 #include <linux/capability.h>
 #include <linux/fcntl.h>
 #include <linux/filter.h>
-#include <linux/if.h>
 #include <linux/keyctl.h>
 #include <linux/landlock.h>
 #include <linux/netlink.h>
@@ -98,10 +97,14 @@ static long loopback_up(void) {
     if (fd < 0) {
         return fd;
     }
-    struct ifreq request = {.ifr_ifrn = {.ifrn_name = "lo"}};
+    struct { /* struct ifreq: <linux/if.h> wants a libc's header */
+        char name[16];
+        short flags;
+        char rest[22];
+    } request = {.name = "lo"};
     long result = sys(__NR_ioctl, fd, SIOCGIFFLAGS, &request);
     if (result >= 0) {
-        request.ifr_ifru.ifru_flags |= 1 /* IFF_UP */;
+        request.flags |= 1 /* IFF_UP */;
         result = sys(__NR_ioctl, fd, SIOCSIFFLAGS, &request);
     }
     sys_close((int)fd);
@@ -236,6 +239,8 @@ static long carry_out(struct box *b, const struct plan_op *op) {
         return landlock_enforce(b);
     case OP_SECCOMP:
         return load_filter(b, op);
+    case OP_OPEN_BELOW:
+        return open_below(b, op);
     case OP_KINDS:
         break;
     }
@@ -246,10 +251,14 @@ static long carry_out(struct box *b, const struct plan_op *op) {
  * An overlay takes only layers of its own mount namespace, and the supervisor's descriptors belong to the supervisor's. They
  * are opened again here, before TakeIds: the scratch lies in a directory that the session's own id may not search.
  */
-/* A layer that is a mount of its own has no path; it comes into this namespace by its MoveMount. */
+/* A layer that is a mount of its own, or lies in one, has no path: it comes into this namespace by its MoveMount. */
 static bool moved_outside(const struct plan *p, uint32_t fd) {
     for (uint32_t i = 0; i < p->count; i++) {
-        if (p->ops[i].kind == OP_MOVE_MOUNT && p->ops[i].flags & FLAG_OUTSIDE && p->ops[i].fd[0] == fd) {
+        const struct plan_op *op = &p->ops[i];
+        if (op->kind == OP_MOVE_MOUNT && op->flags & FLAG_OUTSIDE && op->fd[0] == fd) {
+            return true;
+        }
+        if (op->kind == OP_OPEN_BELOW && op->fd[1] == fd) {
             return true;
         }
     }

@@ -79,7 +79,8 @@ enum op_kind {
     OP_LANDLOCK_RULE = 29,
     OP_LANDLOCK_ENFORCE = 30,
     OP_SECCOMP = 31,
-    OP_KINDS = 32         /* one past the last */
+    OP_OPEN_BELOW = 32,
+    OP_KINDS = 33         /* one past the last */
 };
 
 enum {                    /* flags of an operation */
@@ -92,7 +93,7 @@ enum {                    /* flags of an operation */
     FLAG_CLEAR_GROUPS = 64,  /* TakeIds */
     FLAG_USERXATTR = 128,    /* Overlay */
     FLAG_VOLATILE = 256,     /* Overlay */
-    FLAG_OUTSIDE = 512       /* MoveMount: over the old root, before NewRoot; goes with it at the pivot */
+    FLAG_OUTSIDE = 512       /* MoveMount: over the old root, before the pivot, and goes with it */
 };
 
 enum plan_fault {         /* FAILED with step NOTHING: why the plan was not begun; in number[0] */
@@ -112,7 +113,7 @@ enum plan_fault {         /* FAILED with step NOTHING: why the plan was not begu
 
 struct request {
     uint32_t kind;        /* enum request_kind */
-    uint32_t flags;       /* IN_MEMFD, ANNOUNCE */
+    uint32_t flags;       /* IN_MEMFD, ANNOUNCE, MORE */
     uint64_t id;          /* of the command: the supervisor's, never used twice in one sandbox */
     uint32_t argument;    /* SIGNAL: signal number */
     uint32_t size;        /* of the payload: it follows, or is the content of the first descriptor */
@@ -131,7 +132,8 @@ enum request_kind {
 
 enum {
     IN_MEMFD = 1,             /* the payload is the content of the first descriptor, a sealed memfd */
-    ANNOUNCE = 2              /* RUN: send STARTED when execve has succeeded */
+    ANNOUNCE = 2,             /* RUN: send STARTED when execve has succeeded */
+    MORE = 4                  /* GO: READY, and then another GO with the rest of the plan */
 };
 
 struct run_limit {

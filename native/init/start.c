@@ -7,7 +7,11 @@
 
 /* --- what gcc expects of a freestanding program ------------------------------------------------------------------- */
 
+#ifdef __clang__
+#define SELF_CONTAINED /* -fno-builtin is enough */
+#else
 #define SELF_CONTAINED __attribute__((optimize("no-tree-loop-distribute-patterns"))) /* or memset would call memset */
+#endif
 
 SELF_CONTAINED void *memcpy(void *restrict to, const void *restrict from, size_t n) {
     unsigned char *t = to;
@@ -83,8 +87,11 @@ static _Noreturn void fail(uint32_t step, uint32_t kind, int32_t error, enum pla
     sys_exit(1);
 }
 
-/* Wait for GO, check the plan, carry it out. Does not return when anything fails. */
-static void set_up(struct box *b) {
+/*
+ * Wait for GO, check the plan, carry it out. True when more of the plan is to come: a sandbox that is kept warm has the part
+ * that is the same for all. Does not return when anything fails.
+ */
+static bool set_up(struct box *b) {
     static struct message go; /* static: the stack need not grow by its descriptors' array */
     int got = receive(&go);
     if (got == 0) {
@@ -106,10 +113,13 @@ static void set_up(struct box *b) {
         fail(step, p.ops[step].kind, (int32_t)-error, FAULT_NONE);
     }
     (void)sys(__NR_umask, 022);
+    bool more = go.head.flags & MORE;
     release(&go);
+    return more;
 }
 
-__attribute__((optimize("no-stack-protector"))) _Noreturn void start(const long *stack) {
+/* Without the protector: the guard changes on the way. */
+__attribute__((no_stack_protector)) _Noreturn void start(const long *stack) {
     const long *word = stack + 1 + stack[0] + 1; /* past argc, argv and its NULL */
     while (*word != 0) {
         word++; /* past the environment: it is empty */
@@ -131,7 +141,9 @@ __attribute__((optimize("no-stack-protector"))) _Noreturn void start(const long 
         sys_exit(71);
     }
     static struct box b = {.root = -1, .workdir = -1, .netlink = -1, .proc = -1, .ruleset = -1, .uid = NOTHING, .gid = NOTHING};
-    set_up(&b);
+    while (set_up(&b)) {
+        reply(REPLY_READY, 0, 0, 0);
+    }
     if (slots_make() < 0) {
         fail(NOTHING, 0, ENOMEM, FAULT_NONE);
     }
