@@ -10,6 +10,7 @@ import trio
 
 from agent.cli import problems, signals, stdin
 from agent.cli.events import Events
+from agent.cli.harden import harden
 from agent.cli.steps import Steps
 from agent.cli.summary import summary
 from agent.cli.terminal import BOLD, RED, err, one_screen, out, paint
@@ -36,6 +37,7 @@ class Ended:
 
 def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
     """Run the task and return the exit code."""
+    harden()
     piped = stdin.read()
     if not prompt.strip() and piped is None:
         raise click.UsageError("the prompt is empty")

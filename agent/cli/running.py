@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import trio
 
 from agent.cli import problems, signals
+from agent.cli.harden import harden
 from agent.cli.summary import summary
 from agent.cli.terminal import RED, YELLOW, err, out, paint, silence
 from agent.cli.visible import visible
@@ -22,6 +23,7 @@ REFUSED = 125  # the convention of env(1), nohup(1) and timeout(1) for a failure
 
 def run(words: Sequence[str], timeout: float | None) -> int:
     """Run the command and return the exit code of ``lemni``."""
+    harden()
     request = SessionRequest(directory=os.getcwdb(), surface="exec", interactive=False)
     relay = Relay()
     received: list[signal.Signals] = []

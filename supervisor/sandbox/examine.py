@@ -16,6 +16,7 @@ from profiles.load import shipped
 from profiles.model import Profile
 from supervisor.errors import LemniError
 from supervisor.sandbox import facts
+from supervisor.sandbox.capacity import capacity
 from supervisor.sandbox.claims import Claim, claim
 from supervisor.sandbox.life import Sandbox, open_sandbox
 from supervisor.sandbox.machine import HostFacts
@@ -37,7 +38,7 @@ async def examine(state: Path, profile: Profile | None = None) -> tuple[Layer, .
     except (LemniError, OSError) as error:
         remedy = error.remedy if isinstance(error, LemniError) else None
         trial = Layer(TRIAL, False, str(error), remedy or "", required=True)
-    return (*host.layers, trial)
+    return (*host.layers, capacity(Limits()), trial)
 
 
 @asynccontextmanager
