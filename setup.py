@@ -22,8 +22,8 @@ INIT_HEADERS = sorted(str(p.relative_to(HERE)) for p in (HERE / "native/init").g
 INIT_OUTPUT = "native/lemni-init"
 
 # Freestanding: no libc at all. A static glibc costs 4 times as much to start, and musl would be one more thing to install.
-# Position-independent without a loader: the program must hold no relocated pointer, which a test checks. Few pages, few
-# faults: no separate read-only segments, and no relro, since there is no table of addresses to protect.
+# Position-independent without a loader: start.c relocates itself. Few pages, few faults: no separate read-only segments, and
+# no relro, since nobody would protect the pages after relocating.
 INIT_FLAGS = shlex.split(
     "-std=c11 -O2 -Wall -Wextra -Werror -Wmissing-prototypes -Wswitch-enum -Wshadow -Wvla "
     "-ffreestanding -nostdlib -static-pie -fPIE -fvisibility=hidden -fno-builtin -fno-asynchronous-unwind-tables "

@@ -300,7 +300,7 @@ long adopt_directory(int fd) {
 }
 
 long mount_overlay(struct box *b, const struct plan_op *op) {
-    static const char keys[3][9] = {"lowerdir", "upperdir", "workdir"}; /* no pointers: nothing relocates this program */
+    static const char keys[3][9] = {"lowerdir", "upperdir", "workdir"}; /* no pointers: nothing to relocate */
     int opened = -1;
     if (op->fd[0] == NOTHING) {
         opened = (int)open_inside(b, b->arena + op->data, O_PATH | O_DIRECTORY, false);

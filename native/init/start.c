@@ -1,7 +1,7 @@
 /* Entry of the init: from the kernel's stack to a served sandbox. */
 #include "init.h"
 
-#include <asm/signal.h>
+#include <linux/elf.h>
 #include <linux/fcntl.h>
 #include <linux/prctl.h>
 
@@ -60,6 +60,40 @@ __asm__(".globl _start\n_start:\n\txorl %ebp, %ebp\n\tmovq %rsp, %rdi\n\tandq $-
 #elif defined(__aarch64__)
 __asm__(".globl _start\n_start:\n\tmov x29, #0\n\tmov x30, #0\n\tmov x0, sp\n\tbl start\n\tbrk #1\n");
 #endif
+
+#if defined(__x86_64__)
+#define RELATIVE 8 /* R_X86_64_RELATIVE */
+#elif defined(__aarch64__)
+#define RELATIVE 1027 /* R_AARCH64_RELATIVE */
+#endif
+
+#define HIDDEN __attribute__((visibility("hidden")))
+extern const Elf64_Dyn _DYNAMIC[] HIDDEN;
+extern const char __ehdr_start[] HIDDEN;
+
+/*
+ * The kernel loads us anywhere and there is no loader: what few pointers the compiler stored (none by gcc on x86_64) are
+ * corrected here, before the first is used. Any other kind of relocation is a mistake of the build, which a test catches too.
+ */
+static void relocate(void) {
+    uintptr_t base = (uintptr_t)__ehdr_start;
+    const Elf64_Rela *table = NULL;
+    size_t size = 0;
+    for (const Elf64_Dyn *d = _DYNAMIC; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_RELA) {
+            table = (const Elf64_Rela *)(base + d->d_un.d_ptr);
+        }
+        if (d->d_tag == DT_RELASZ) {
+            size = d->d_un.d_val;
+        }
+    }
+    for (size_t i = 0; i < size / sizeof *table; i++) {
+        if (ELF64_R_TYPE(table[i].r_info) != RELATIVE) {
+            sys_exit(72);
+        }
+        *(uintptr_t *)(base + table[i].r_offset) = base + (uintptr_t)table[i].r_addend;
+    }
+}
 
 /* --- the story ----------------------------------------------------------------------------------------------------- */
 
@@ -120,6 +154,7 @@ static bool set_up(struct box *b) {
 
 /* Without the protector: the guard changes on the way. */
 __attribute__((no_stack_protector)) _Noreturn void start(const long *stack) {
+    relocate();
     const long *word = stack + 1 + stack[0] + 1; /* past argc, argv and its NULL */
     while (*word != 0) {
         word++; /* past the environment: it is empty */
