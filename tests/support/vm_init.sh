@@ -1,0 +1,39 @@
+#!/bin/busybox sh
+# First program of the test machine: the host's root file system, read-only below and writable in memory above, becomes its
+# own; then the guest's loop is started (vm_guest.py). Cgroups are as systemd leaves them: v2 only, this shell in init.scope.
+set -e
+export PATH=/bin
+trap 'echo "vm: the guest failed"; sleep 1; poweroff -f' EXIT
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+read -r modules < /modules && modprobe -a $modules
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,access=any,ro,cache=loose host /host
+mount -t tmpfs -o size=75%,mode=755 memory /memory
+mkdir /memory/upper /memory/work
+mount -t overlay -o lowerdir=/host,upperdir=/memory/upper,workdir=/memory/work root /new
+mkdir -p /new/proc /new/sys /new/dev /new/tmp /new/run /new/disk
+mount -t proc -o nosuid,nodev,noexec proc /new/proc
+mount -t sysfs -o nosuid,nodev,noexec sys /new/sys
+mount --move /dev /new/dev
+mkdir -p /new/dev/pts /new/dev/shm
+mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /new/dev/pts
+mount -t tmpfs -o nosuid,nodev shm /new/dev/shm
+mount -t tmpfs -o mode=1777 tmp /new/tmp
+mount -t tmpfs -o mode=755 run /new/run
+mount -t ext4 -o noatime /new/dev/vda /new/disk
+mount -t securityfs -o nosuid,nodev,noexec securityfs /new/sys/kernel/security
+mount -t cgroup2 -o nosuid,nodev,noexec,nsdelegate cgroup2 /new/sys/fs/cgroup
+mkdir /new/sys/fs/cgroup/init.scope
+echo 1 > /new/sys/fs/cgroup/init.scope/cgroup.procs
+echo "+cpu +memory +pids" > /new/sys/fs/cgroup/cgroup.subtree_control
+ln -sf /proc/self/fd /new/dev/fd
+hostname machine
+cp /bin/busybox /guest.py /start /new/run/
+# Nothing of this first root may stay mounted: a second, whole /proc would let a covered one be got around.
+umount /sys
+umount -l /host
+umount -l /memory
+umount /proc
+# The shell stays process 1 and reaps orphans; the guest is its child.
+exec switch_root -c /dev/console /new /run/busybox sh /run/start
