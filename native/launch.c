@@ -344,7 +344,7 @@ int lemni_launch(int init_fd, int cgroup_fd, int cgroup_namespace, const char *u
     if (result == 0) {
         result = write_maps(out->pid, uid_map, uid_map_size, gid_map, gid_map_size, deny_setgroups, &out->stage);
     }
-    if (result == 0) {
+    if (result == 0 && plan != NULL) { /* without a plan: the caller sends GO itself, later */
         out->stage = LEMNI_STAGE_PLAN;
         result = lemni_send(out->channel, REQUEST_GO, 0, 0, 0, plan, plan_size, fds, fd_count);
     }

@@ -62,17 +62,17 @@ def launch(
     uid_map: bytes,
     gid_map: bytes,
     deny_setgroups: bool,
-    plan: bytes,
+    plan: bytes | None,
     fds: Sequence[int],
     cgroup_fd: int,
     cgroup_namespace: bool,
     ready_ms: int,
 ) -> Child:
-    """Clone, map ids, send the plan, wait at most ``ready_ms`` for the first record. Raises LaunchError."""
+    """Clone, map ids, send the plan (None: not yet), wait at most ``ready_ms`` for the first record. Raises LaunchError."""
     out = ffi.new("struct lemni_launched *")
     result = lib.lemni_launch(
         init_fd, cgroup_fd, cgroup_namespace, uid_map, len(uid_map), gid_map, len(gid_map), deny_setgroups,
-        plan, len(plan), list(fds), len(fds), ready_ms, out,
+        ffi.NULL if plan is None else plan, len(plan or b""), list(fds), len(fds), ready_ms, out,
     )  # fmt: skip
     if result < 0:
         raise LaunchError(-result, Stage(out.stage))

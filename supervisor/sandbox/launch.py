@@ -67,14 +67,14 @@ def _sealed() -> int | None:
 
 def launch(
     maps: IdMaps,
-    plan: bytes,
+    plan: bytes | None,
     fds: Sequence[int] = (),
     *,
     cgroup: int = -1,
     cgroup_namespace: bool = True,
     ready_ms: int = 0,
 ) -> Launched:
-    """Start an init in new namespaces and send it ``plan`` with ``fds`` (which stay the caller's).
+    """Start an init in new namespaces and send it ``plan`` with ``fds`` (which stay the caller's); without a plan it waits.
 
     ``cgroup`` is a directory descriptor of a v2 cgroup to be born in. Blocks, with the GIL released, for the clone and then
     at most ``ready_ms`` milliseconds. Call it from a thread that lives as long as the sandbox: the parent-death signal

@@ -113,8 +113,8 @@ class Bind(Op):
 class MoveMount(Op):
     """move_mount of the detached mount behind ``fd`` (made by the supervisor, e.g. idmapped) onto new ``target``.
 
-    With OUTSIDE, before NewRoot: hung over the old root, with which it goes at the pivot; ``target`` is not looked at. For a
-    layer of an overlay, which then names it by the same ``fd``.
+    With OUTSIDE, before Pivot: hung over the old root, with which it goes; ``target`` is not looked at. For a layer of an
+    overlay, which then names it by the same ``fd``, or for a mount that holds layers (``OpenBelow``).
     """
 
     KIND: ClassVar[int] = 9
@@ -309,7 +309,17 @@ class LandlockEnforce(Op):
 
 @dataclass(frozen=True, slots=True)
 class Seccomp(Op):
-    """Load this BPF program (array of struct sock_filter) for init and all it starts. The last operation."""
+    """Load this BPF program (array of struct sock_filter) for init and all it starts. The last operation of a plan."""
 
     KIND: ClassVar[int] = 31
     program: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBelow(Op):
+    """Put directory ``path`` below ``base`` (a mount moved OUTSIDE) in the place of descriptor ``fd``; both are fd indexes."""
+
+    KIND: ClassVar[int] = 32
+    base: int
+    fd: int
+    path: bytes

@@ -54,6 +54,7 @@ class Request(enum.IntEnum):
 
 IN_MEMFD = 1
 ANNOUNCE = 2
+MORE = 4
 
 
 class Stage(enum.IntEnum):
@@ -309,6 +310,8 @@ def _fields(op: ops.Op) -> dict[str, Any]:
             return {"path": path, "number": (access,), "flags": flags}
         case ops.Seccomp(program):
             return {"data": program}
+        case ops.OpenBelow(base, fd, path):
+            return {"fd": (base, fd), "path": path}
         case (
             ops.UnshareCgroup() | ops.Pivot() | ops.LoopbackUp() | ops.Keyring() | ops.OpenNetlink() | ops.NonDumpable()
             | ops.NoNewPrivs() | ops.LandlockEnforce()

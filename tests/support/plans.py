@@ -33,6 +33,8 @@ operation: st.SearchStrategy[ops.Op] = st.one_of(
     st.builds(ops.Symlink, path, text),
     st.builds(ops.Bind, path, path, st.integers(0, 63)),
     st.builds(ops.MoveMount, fd, path, st.integers(0, 31)),
+    st.builds(ops.MoveMount, fd, path, st.just(ops.OUTSIDE | ops.RO)),
+    st.builds(ops.OpenBelow, fd, fd, path),
     st.builds(ops.Tmpfs, path, u64, u64, mode, attributes, owner, owner),
     st.builds(ops.Proc, path),
     st.builds(ops.DevPts, path),
@@ -105,6 +107,7 @@ def _read(record: tuple[Any, ...], arena: bytes) -> ops.Op:
         29: lambda: ops.LandlockRule(at, a, flags),
         30: lambda: ops.LandlockEnforce(),
         31: lambda: ops.Seccomp(data),
+        32: lambda: ops.OpenBelow(fd0, fd1, at),
     }
     found: ops.Op = readers[kind]()
     return found

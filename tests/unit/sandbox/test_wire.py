@@ -40,6 +40,7 @@ CONSTANTS = {
     "COMMANDS_MAX": wire.COMMANDS_MAX,
     "IN_MEMFD": wire.IN_MEMFD,
     "ANNOUNCE": wire.ANNOUNCE,
+    "MORE": wire.MORE,
     "FLAG_RO": ops.RO,
     "FLAG_NOSUID": ops.NOSUID,
     "FLAG_NODEV": ops.NODEV,
