@@ -1,7 +1,9 @@
 """Sessions with the real parts: what runs, what is refused, what is recorded, and that nothing is left."""
 from __future__ import annotations
 
+import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -484,6 +486,42 @@ async def test_a_subdirectory_is_the_same_project(repo: Path, home: Path) -> Non
     async with open_session(request(repo / "src", home), seen, seen) as session:
         await session.begin("x")
         assert (await session.submit(new.read("README"))).state is CallState.DONE
+
+
+@pytest.mark.parametrize("name", [b"plain", b"caf\xe9", b"two words", b"line\nbreak", "é€😀".encode(), b"-rf", b"a:b,c\\d"])
+async def test_any_directory_of_any_name_is_a_project(public_tmp: Path, home: Path, name: bytes) -> None:
+    root = os.fsencode(public_tmp) + b"/" + name
+    os.mkdir(root)
+    new, seen = Numbers(), Recorder()
+    made = replace(request(public_tmp, home), directory=root)
+    async with open_session(made, seen, seen) as session:
+        await session.begin("x")
+        result = await session.submit(new.bash("pwd; echo made > it"))
+        closing = await session.finish(Outcome.DONE)
+    assert "/workspace" in result.text
+    assert closing.changes is not None
+    assert [entry.path for entry in closing.changes.proposed] == [b"it"]
+    assert events(closing.journal)[-1] == "session.closed"
+    assert os.listdir(root) == []
+
+
+async def test_a_state_directory_inside_the_project_is_not_seen(public_tmp: Path) -> None:
+    new, seen = Numbers(), Recorder()
+    async with open_session(request(public_tmp, public_tmp), seen, seen) as session:
+        await session.begin("x")
+        listed = await session.submit(new.bash("find . | head -50; cat state/journal/* | head -5; true"))
+        closing = await session.finish(Outcome.DONE)
+    assert session.id not in listed.text
+    assert closing.changes is not None
+    assert closing.changes.proposed == ()
+
+
+async def test_a_journal_that_cannot_be_made_opens_nothing(repo: Path, home: Path) -> None:
+    made = request(repo, home)
+    (home / "state").mkdir(mode=0o700)
+    (home / "state/journal").touch()
+    assert (await refused(made)).code == "journal_unwritable"
+    assert left(home) == []
 
 
 async def test_two_sessions_side_by_side(repo: Path, home: Path) -> None:
