@@ -16,6 +16,7 @@
 #include <linux/mount.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "init/protocol.h"
@@ -145,8 +147,33 @@ static void close_fd(int *fd) {
     }
 }
 
-static int write_at(int directory, const char *name, const char *text, size_t size) {
+#define SETTLING_NS 100000000 /* how long a new process may be closed to us */
+
+static int64_t nanoseconds(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/*
+ * Open a file of a process that is in the middle of its exec. A vfork parent goes on when the new memory is there, and that
+ * memory is as closed as ours (PR_SET_DUMPABLE) until, a moment later, the exec opens it: EACCES until then.
+ */
+static int open_settling(int directory, const char *name) {
     int fd = openat(directory, name, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 || errno != EACCES) {
+        return fd;
+    }
+    int64_t end = nanoseconds() + SETTLING_NS;
+    while (fd < 0 && errno == EACCES && nanoseconds() < end) {
+        (void)sched_yield();
+        fd = openat(directory, name, O_WRONLY | O_CLOEXEC);
+    }
+    return fd;
+}
+
+static int write_at(int directory, const char *name, const char *text, size_t size) {
+    int fd = open_settling(directory, name);
     if (fd < 0) {
         return -errno;
     }
@@ -454,4 +481,10 @@ int lemni_detached_mount(int directory, int userns, int recursive) {
         }
     }
     return (int)mount;
+}
+
+/* The kernel's Landlock ABI, or -errno where it has none (ENOSYS: not built in; EOPNOTSUPP: switched off at boot). */
+int lemni_landlock_abi(void) {
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
+    return abi < 0 ? -errno : (int)abi;
 }

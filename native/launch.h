@@ -32,5 +32,6 @@ int lemni_send(int channel, uint32_t kind, uint32_t flags, uint64_t id, uint32_t
 int lemni_sealed_program(const char *path);
 int lemni_user_namespace(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size);
 int lemni_detached_mount(int directory, int userns, int recursive);
+int lemni_landlock_abi(void);
 
 #endif

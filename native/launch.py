@@ -92,3 +92,8 @@ def user_namespace(uid_map: bytes, gid_map: bytes) -> int:
 def detached_mount(directory: int, userns: int, recursive: bool) -> int:
     """A detached mount of a directory, idmapped where ``userns`` is not -1. Raises OSError."""
     return _checked(lib.lemni_detached_mount(directory, userns, recursive))
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock ABI, 1 or more. Raises OSError where there is none (ENOSYS, EOPNOTSUPP)."""
+    return _checked(lib.lemni_landlock_abi())

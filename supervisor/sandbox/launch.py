@@ -131,3 +131,11 @@ def detached_mount(directory: int, *, userns: int = -1, recursive: bool = False)
         return native.detached_mount(directory, userns, recursive)
     except OSError as error:
         raise LaunchFailed("cloning a mount for the sandbox", errno=error.errno) from error
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock ABI; 0 where it is not built in or switched off at boot (landlock_create_ruleset(2))."""
+    try:
+        return native.landlock_abi()
+    except OSError:
+        return 0

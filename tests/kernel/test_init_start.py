@@ -142,6 +142,22 @@ def test_without_an_executable_memfd_the_installed_file_serves(monkeypatch: pyte
     assert outcome(initbox.base()) == wire.Ready()
 
 
+def test_a_supervisor_that_nobody_may_trace_can_launch() -> None:
+    """Its child is closed to it for a moment after the exec, when it writes the id maps."""
+    root = Path(__file__).parents[2]
+    script = (
+        "import ctypes, sys\n"
+        f"sys.path[:0] = {[str(root), str(root / 'tests')]!r}\n"
+        "from support import initbox\n"
+        "assert ctypes.CDLL(None).prctl(4, 0) == 0\n"  # PR_SET_DUMPABLE
+        "for _ in range(50):\n"
+        "    with initbox.ready(): pass\n"
+        "print('all')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "all\n", done.stderr
+
+
 def test_a_supervisor_without_standard_streams_can_launch() -> None:
     root = Path(__file__).parents[2]
     script = (
