@@ -27,8 +27,9 @@ ESCAPES = {
     "deep": "sh -c \"sh -c 'sh -c \\\"setsid -f sleep 1000\\\"; setsid -f sleep 1000; sleep 1000'; sleep 1000\"",
     "own subreaper": "python3 -c \"import ctypes, os; ctypes.CDLL(None).prctl(36, 1); os.fork() or os.fork() or os.setsid();"
     " os.execv('/bin/sleep', ['sleep', '1000'])\" & sleep 1000",
-    "first thread ended": "python3 -c \"import ctypes, os, threading; threading.Thread(target=os.system, args=('sleep 1000',)).start();"
-    f" ctypes.CDLL(None).syscall({60 if os.uname().machine == 'x86_64' else 93}, 0)\" & sleep 1000",
+    "first thread ended": "python3 -c \"import ctypes, os, threading;"
+    " threading.Thread(target=os.system, args=('sleep 1000',)).start();"
+    f" ctypes.CDLL(None).syscall({60 if os.uname().machine == 'x86_64' else 93}, 0)\" & sleep 1000",  # SYS_exit
     "name with parentheses": "cp /bin/sleep '/tmp/a) Z 1 (b'; '/tmp/a) Z 1 (b' 1000 & sleep 1000",
 }
 # forks for ever: each process makes two children in a new session and ends
