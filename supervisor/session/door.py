@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from supervisor.errors import ChannelBroken, EntryRefused, JournalBroken, LemniError, StoreError
+from supervisor.errors import ChannelBroken, EntryRefused, JournalBroken, LemniError
 from supervisor.guard.lattice import Judgement
 from supervisor.guard.machine import GuardConfig, Machine, Phase
 from supervisor.guard.protocol import (
@@ -346,23 +346,22 @@ class Session:
         closed = await self._house.close(collect=not rejected)
         if closed.excess is not None:
             await self._feed(ResourceExceeded(closed.excess.what, closed.excess.limit, closed.excess.used))
-        closing = self._account(outcome, closed, rejected=rejected)
-        try:
-            if self._broken is not None:
-                raise self._broken
-            await self._seal(closing)
-        except (JournalBroken, EntryRefused, StoreError) as failed:
-            closing.error = closing.error or failed
-        summary = closing.closing(self._journal.path, self.notices)
-        await trio.to_thread.run_sync(self._store.save, record.ended(self._record, summary))
-        return summary
+        account = self._account(outcome, closed, rejected=rejected)
+        if self._broken is not None:
+            account.fail(self._broken)
+        for step in (self._tell_changes, self._seal, self._keep_record):
+            try:
+                await step(account)
+            except (LemniError, OSError) as failed:
+                account.fail(failed)
+        return account.closing(self._journal.path, self.notices)
 
     def _account(self, outcome: Outcome, closed: Closed, *, rejected: bool) -> record.Account:
         machine = self._machine
         return record.Account(self.id, outcome, machine.stop, closed, self.opened_us, machine.budget, rejected)
 
-    async def _seal(self, account: record.Account) -> None:
-        """The last entries: what was used, what changed, how it ended."""
+    async def _tell_changes(self, account: record.Account) -> None:
+        """What was used and what changed: kept first, then journalled by digest."""
         usage, changes = account.closed.usage, account.changes
         await self._note(entry.SandboxDestroyed(usage.cpu_us, usage.memory_peak, usage.processes_peak))
         await self._note(entry.Stage(5, "diff"))
@@ -374,4 +373,10 @@ class Session:
             await self._note(entry.Changes(changes.digest, account.files, closed.added, closed.removed), sync=True)
         elif account.rejected:
             await self._note(entry.ChangeDecision(self.id, "rejected", Attribution.AUTOMATION.value))
+
+    async def _seal(self, account: record.Account) -> None:
         await self._journal.close(entry.SessionClosed(account.exit, account.reason))
+
+    async def _keep_record(self, account: record.Account) -> None:
+        summary = account.closing(self._journal.path, self.notices)
+        await trio.to_thread.run_sync(self._store.save, record.ended(self._record, summary))

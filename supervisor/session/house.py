@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from supervisor.errors import LemniError
+from supervisor.errors import LemniError, WorkspaceError
 from supervisor.sandbox import life
 from supervisor.sandbox.life import Sandbox, Usage
 from supervisor.sandbox.spec import OverlayCopy, PlainCopy, SandboxSpec
@@ -85,10 +85,12 @@ class House:
                         self._closed.excess = await sandbox.exceeded()
                     if self._collect:
                         await trio.to_thread.run_sync(self._collect_changes)
-        except LemniError as error:
+        except (LemniError, OSError) as error:
             if not standing:
                 raise
-            self._closed.error = error
+            self._closed.error = error if isinstance(error, LemniError) else WorkspaceError(
+                "collecting the changes", on=error.filename, errno=error.errno
+            )
         finally:
             self._gone.set()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.errors import LemniError
+from supervisor.errors import LemniError, StoreError
 from supervisor.guard.budget import Budget
 from supervisor.journal import entry
 from supervisor.session.house import Closed
@@ -87,6 +87,12 @@ class Account:
 
     def __post_init__(self) -> None:
         self.error = self.closed.error
+
+    def fail(self, error: LemniError | OSError) -> None:
+        """Something could not be written down: the session ends as an error, the first one told."""
+        if isinstance(error, OSError):
+            error = StoreError("keep the session's changes", on=error.filename, errno=error.errno, code="state_unusable")
+        self.error = self.error or error
 
     @property
     def changes(self) -> ChangeSet | None:

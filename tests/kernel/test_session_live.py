@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -521,6 +522,20 @@ async def test_a_journal_that_cannot_be_made_opens_nothing(repo: Path, home: Pat
     (home / "state").mkdir(mode=0o700)
     (home / "state/journal").touch()
     assert (await refused(made)).code == "journal_unwritable"
+    assert left(home) == []
+
+
+async def test_changes_that_cannot_be_kept_are_an_error_in_words(repo: Path, home: Path) -> None:
+    new, seen = Numbers(), Recorder()
+    async with open_session(request(repo, home), seen, seen) as session:
+        await session.begin("x")
+        await session.submit(new.bash("echo made > it"))
+        shutil.rmtree(home / "state/sessions")
+        (home / "state/sessions").touch()  # as unusable as a full disk, for root too
+        closing = await session.finish(Outcome.DONE)
+    assert closing.exit == 1
+    assert any("sessions" in notice for notice in closing.notices)
+    assert entries(closing.journal)[-1]["exit"] == 1
     assert left(home) == []
 
 
