@@ -5,6 +5,7 @@ that is shown, stored, journalled by its digest, and applied.
 """
 from __future__ import annotations
 
+import bisect
 import enum
 import hashlib
 from collections.abc import Iterable
@@ -108,9 +109,13 @@ class ChangeSet:
     def of(cls, entries: Iterable[Entry], notices: Iterable[str] = ()) -> ChangeSet:
         """Sort, and refuse with each refused path what lies beneath it: applying a part of it would lose the rest."""
         ordered = sorted(entries, key=lambda entry: entry.path)
-        refused = {entry.path: entry.refused for entry in ordered if entry.refused}
-        if refused:
-            ordered = [_refuse_beneath(entry, refused) for entry in ordered]
+        paths = [entry.path for entry in ordered]
+        for above in [entry for entry in ordered if entry.refused]:
+            # In the order of bytes, "/" is followed by "0": what lies beneath is one stretch
+            start, end = bisect.bisect_left(paths, above.path + b"/"), bisect.bisect_left(paths, above.path + b"0")
+            for at in range(start, end):
+                if not ordered[at].refused:
+                    ordered[at] = replace(ordered[at], refused=above.refused)
         return cls(tuple(ordered), tuple(notices))
 
     @property
@@ -149,14 +154,3 @@ class ChangeSet:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StoreError("reading stored changes", why=str(error), code="changes_damaged") from error
-
-
-def _refuse_beneath(entry: Entry, refused: dict[bytes, str]) -> Entry:
-    if entry.refused:
-        return entry
-    parts = entry.path.split(b"/")
-    for depth in range(1, len(parts)):
-        above = b"/".join(parts[:depth])
-        if above in refused:
-            return replace(entry, refused=refused[above])
-    return entry

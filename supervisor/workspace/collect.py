@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +26,7 @@ from supervisor.workspace.gitnames import is_git_name
 from supervisor.workspace.ignore import IgnoreRules
 from supervisor.workspace.trees import inside
 
-_LONGEST_PATH: Final = 8192  # bytes, twice what a single system call takes: deeper is not carried over
+_LONGEST_PATH: Final = 4095  # bytes, as a single system call takes: nobody could use what is deeper
 _ALL_PATHS: Final = 256 << 20  # bytes of all paths together: a session must not fill the supervisor's memory with names
 _NOTICES: Final = 50
 _CHANGED: Final = "it changed in the project after the session began"
@@ -56,6 +57,7 @@ class Collector:
         self.entries: dict[bytes, Entry] = {}
         self.notices: list[str] = []
         self._path_bytes = 0
+        self._excluded: set[bytes] = set()
 
     # -- what both kinds of working copy need
 
@@ -74,36 +76,57 @@ class Collector:
         """Whether a path belongs to git or to lemni: it is not even looked at."""
         return is_git_name(name) or path in self.rules.kept
 
-    def compare(self, path: bytes, parent: int, name: bytes, status: os.stat_result, *, origin: bool = False) -> bool:
-        """Compare one thing of the copy with what the developer has there now. True when it is a directory to go into."""
+    def skips_beneath(self, path: bytes) -> bool:
+        """The same for a path that was not reached step by step."""
+        parts = path.split(b"/")
+        return any(self.skips(b"/".join(parts[: depth + 1]), part) for depth, part in enumerate(parts))
+
+    @contextlib.contextmanager
+    def below(self, directory: bytes) -> Iterator[int | None]:
+        """The developer's directory of this path, or None where there is none."""
+        fd = self._open_lower(directory)
+        try:
+            yield fd
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def compare(
+        self, path: bytes, parent: int, name: bytes, status: os.stat_result, lower: int | None, *, came: bool = False
+    ) -> bool:
+        """Compare one thing of the copy with what the developer has there now. True when it is a directory to go into.
+
+        ``parent`` and ``lower`` are the directories that hold it, in the copy and in the developer's tree. ``came``: it was
+        there when the session began; where nothing is now, the developer took it away.
+        """
         if len(path) > _LONGEST_PATH:
             self.notice("nested too deep, left out", path[:80] + b"...")
             return False
-        lower_parent = self._open_lower(os.path.dirname(path))
-        try:
-            below = _lstat(lower_parent, name)
+        is_directory = stat.S_ISDIR(status.st_mode)
+        if self._is_excluded(path, is_directory):
+            # The developer's file is not even read: its content must not enter the stored diff
             after, refused = self._after(path, parent, name, status)
-            if after is None:
-                return False
-            before = self._before(lower_parent, name, below) if below is not None else None
-            if below is not None and before is None:
-                self.notice("a special file of yours stands there, left as it is", path)
-                return False
-            if changed(before, after):
-                conflict = ""
-                if below is not None and below.st_ctime_ns > self.rules.opened_ns:
-                    conflict = _CHANGED
-                elif below is None and origin:
-                    conflict = _GONE
-                if self.rules.exclusions.matches(path, after.kind is Kind.DIRECTORY) or path in self.rules.masked:
-                    refused = "it is excluded from the session's context"
-                self._add(Entry(path, before, after, conflict, refused, self._is_debris(path, before, after)))
-            if before is not None and before.kind is Kind.DIRECTORY and after.kind is not Kind.DIRECTORY:
-                self._delete_beneath(path)
-            return after.kind is Kind.DIRECTORY
-        finally:
-            if lower_parent is not None:
-                os.close(lower_parent)
+            if after is not None:
+                self._add(Entry(path, None, after, "", refused or "it is excluded from the session's context"))
+            return is_directory
+        below = _lstat(lower, name)
+        after, refused = self._after(path, parent, name, status)
+        if after is None:
+            return False
+        before = self._before(lower, name, below) if below is not None else None
+        if below is not None and before is None:
+            self.notice("a special file of yours stands there, left as it is", path)
+            return False
+        if changed(before, after):
+            conflict = ""
+            if below is not None and below.st_ctime_ns > self.rules.opened_ns:
+                conflict = _CHANGED
+            elif below is None and came:
+                conflict = _GONE
+            self._add(Entry(path, before, after, conflict, refused, self._is_debris(path, before, after)))
+        if before is not None and before.kind is Kind.DIRECTORY and after.kind is not Kind.DIRECTORY:
+            self._delete_beneath(path)
+        return after.kind is Kind.DIRECTORY
 
     def delete(self, path: bytes) -> None:
         """The session deleted what stands at this path of the developer's tree, with all that is beneath."""
@@ -140,11 +163,34 @@ class Collector:
         finally:
             os.close(fd)
 
+    def names_changed(self, path: bytes) -> bool:
+        """Whether names came or went, since the session began, in the developer's directory that holds (or held) this path."""
+        while path:
+            path = os.path.dirname(path)
+            fd = self._open_lower(path)
+            if fd is not None:
+                try:
+                    return os.fstat(fd).st_ctime_ns > self.rules.opened_ns
+                finally:
+                    os.close(fd)
+        return True
+
     def notice(self, what: str, path: bytes) -> None:
         """Something that the person should know and that is no change."""
         self.notices.append(f"{os.fsdecode(path)}: {what}")
 
     # -- details
+
+    def _is_excluded(self, path: bytes, is_directory: bool) -> bool:
+        """Whether a path, or a directory above it (which was compared before it), is hidden from sessions."""
+        excluded = (
+            os.path.dirname(path) in self._excluded
+            or path in self.rules.masked
+            or self.rules.exclusions.matches(path, is_directory)
+        )
+        if excluded and is_directory:
+            self._excluded.add(path)
+        return excluded
 
     def _add(self, entry: Entry) -> None:
         self._path_bytes += len(entry.path)
@@ -280,7 +326,7 @@ def collect_overlay(upper: int, collector: Collector) -> ChangeSet:
     stack: list[tuple[bytes, bool]] = [(b"", False)]
     while stack:
         directory, opaque = stack.pop()
-        with inside(upper, directory) as here:
+        with inside(upper, directory) as here, collector.below(directory) as lower:
             _refuse_redirects(here, directory)
             opaque = opaque or _attribute(here, None, "opaque") is not None
             seen: set[bytes] = set()
@@ -293,13 +339,22 @@ def collect_overlay(upper: int, collector: Collector) -> ChangeSet:
                 if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
                     if path not in collector.rules.masked:
                         collector.delete(path)
-                elif collector.compare(path, here, name, status, origin=_attribute(here, name, "origin") is not None):
+                elif collector.compare(path, here, name, status, lower, came=_came(collector, path, here, name)):
                     stack.append((path, opaque))
             if opaque:
                 collector.delete_unseen(directory, seen)
     return collector.result()
 
 
+
+
+def _came(collector: Collector, path: bytes, directory: int, name: bytes) -> bool:
+    """Whether what stands here was copied up from this very path.
+
+    The mark of overlayfs says only that it came from *some* path below: the session may have moved it here. Where the
+    developer's directory is as it was, it did; where names changed there too, the developer's deletion is assumed.
+    """
+    return _attribute(directory, name, "origin") is not None and collector.names_changed(path)
 
 
 def _attribute(directory: int, name: bytes | None, what: str) -> bytes | None:

@@ -286,9 +286,10 @@ def undo(root: int, staging: int, steps: list[tuple[Word, bytes, int]]) -> None:
         try:
             with parent(root, path) as (above, name):
                 _undo_one(word, above, name, staging, number)
-        except FileNotFoundError:
-            continue  # the step was not taken, or its directory was never made
         except OSError as error:
+            saved = word is Word.TAKE and _exists(staging, b"o%d" % number)
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR) and not saved:
+                continue  # the step was not taken: its directory was not made yet, or is still what it was before
             raise WorkspaceError(
                 "undoing a half-applied change", on=os.fsdecode(path), errno=error.errno, code="apply_failed",
                 remedy="what was replaced is kept in the project's directory .lemni-apply-*",

@@ -207,7 +207,7 @@ def collect_copy(copy: int, baseline: Baseline, collector: Collector) -> ChangeS
     seen: set[bytes] = set()
     while stack:
         directory = stack.pop()
-        with inside(copy, directory) as here:
+        with inside(copy, directory) as here, collector.below(directory) as lower:
             for letter, name in files.entries(here):
                 path = directory + b"/" + name if directory else name
                 seen.add(path)
@@ -216,10 +216,10 @@ def collect_copy(copy: int, baseline: Baseline, collector: Collector) -> ChangeS
                 status = os.stat(name, dir_fd=here, follow_symlinks=False)
                 if letter != "d" and baseline.made.get(path) == (status.st_ino, status.st_ctime_ns):
                     continue
-                if collector.compare(path, here, name, status, origin=path in baseline.made):
+                if collector.compare(path, here, name, status, lower, came=path in baseline.made):
                     stack.append(path)
-    gone = {path for path in baseline.made if path not in seen}
+    gone = {path for path in baseline.made if path not in seen and not collector.skips_beneath(path)}
     for path in gone:
-        if os.path.dirname(path) not in gone and not collector.skips(path, os.path.basename(path)):
+        if os.path.dirname(path) not in gone:
             collector.delete(path)
     return collector.result()

@@ -70,15 +70,11 @@ class Exclusions:
         )
 
     def matches(self, path: bytes, is_directory: bool) -> bool:
-        """Whether the path, or a directory above it, is excluded. Used on what a session made, where there is no walk."""
-        parts = path.split(b"/")
-        for depth in range(1, len(parts) + 1):
-            directory = is_directory or depth < len(parts)
-            if self._record.fullmatch((b"d" if directory else b"f") + parts[depth - 1]):
-                return True
-            if self._paths and self.matches_path(b"/".join(parts[:depth]), directory):
-                return True
-        return False
+        """Whether a pattern matches this very path (not one above it). For what a session made, where there is no walk."""
+        name = path.rsplit(b"/", 1)[-1]
+        if self._record.fullmatch((b"d" if is_directory else b"f") + name) is not None:
+            return True
+        return bool(self._paths) and self.matches_path(path, is_directory)
 
 
 @dataclass(frozen=True, slots=True)

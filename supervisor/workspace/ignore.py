@@ -62,40 +62,64 @@ class IgnoreRules:
     def __init__(self, read: Callable[[bytes], bytes | None], outer: tuple[bytes, ...] = ()) -> None:
         self._read = read
         self._outer = [rule for text in outer for rule in parse_rules(text)]
-        self._files: dict[bytes, list[_Rule]] = {}
-        self._directories: dict[bytes, bool] = {b"": False}
         self._caches = parse_rules("\n".join(_CACHES).encode())
         self._builds = parse_rules("\n".join(_BUILDS).encode())
+        # Verdicts of directories are kept: what lies beneath asks for them again and again, at any depth
+        self._cached: dict[bytes, bool] = {b"": False}
+        self._built: dict[bytes, bool] = {b"": False}
+        self._ignoring: dict[bytes, bool] = {b"": False}
+        self._chains: dict[bytes, tuple[tuple[int, list[_Rule]], ...]] = {}
 
     def is_debris(self, path: bytes, is_directory: bool, *, is_new: bool) -> bool:
         """Judge a changed path; ``is_new``: nothing stood there before the session."""
-        if self._beneath(self._caches, path, is_directory):
+        if self._listed(self._caches, self._cached, path, is_directory):
             return True
-        return is_new and (self._beneath(self._builds, path, is_directory) or self._ignored(path, is_directory))
+        return is_new and (self._listed(self._builds, self._built, path, is_directory) or self._ignored(path, is_directory))
 
     @staticmethod
-    def _beneath(rules: list[_Rule], path: bytes, is_directory: bool) -> bool:
-        parts = path.split(b"/")
-        last = len(parts) - 1
-        return any(_verdict(rules, part, is_directory or depth < last) for depth, part in enumerate(parts))
+    def _listed(rules: list[_Rule], known: dict[bytes, bool], path: bytes, is_directory: bool) -> bool:
+        """Whether a built-in pattern matches the path's name or that of a directory above it."""
+        above = _first_unknown(known, path)
+        for directory in above:
+            known[directory] = known[_parent(directory)] or bool(_verdict(rules, directory, True))
+        return known[_parent(path)] or bool(_verdict(rules, path, is_directory))
 
     def _ignored(self, path: bytes, is_directory: bool) -> bool:
-        parent = path.rsplit(b"/", 1)[0] if b"/" in path else b""
-        if parent not in self._directories:
-            self._directories[parent] = self._ignored(parent, True)
-        if self._directories[parent]:
-            return True
-        while True:
-            rules = self._rules(parent)
-            verdict = _verdict(rules, path[len(parent) + 1 :] if parent else path, is_directory)
+        """Whether the developer's rules ignore the path, or a directory above it."""
+        for directory in _first_unknown(self._ignoring, path):
+            self._ignoring[directory] = self._ignoring[_parent(directory)] or self._matched(directory, True)
+        return self._ignoring[_parent(path)] or self._matched(path, is_directory)
+
+    def _matched(self, path: bytes, is_directory: bool) -> bool:
+        """The word of the nearest ignore file that has one on this very path."""
+        for start, rules in reversed(self._chain(_parent(path))):
+            verdict = _verdict(rules, path[start:], is_directory)
             if verdict is not None:
                 return verdict
-            if not parent:
-                return bool(_verdict(self._outer, path, is_directory))
-            parent = parent.rsplit(b"/", 1)[0] if b"/" in parent else b""
+        return bool(_verdict(self._outer, path, is_directory))
 
-    def _rules(self, directory: bytes) -> list[_Rule]:
-        if directory not in self._files:
-            text = self._read(directory + b"/.gitignore" if directory else b".gitignore")
-            self._files[directory] = parse_rules(text) if text else []
-        return self._files[directory]
+    def _chain(self, directory: bytes) -> tuple[tuple[int, list[_Rule]], ...]:
+        """The ignore files that hold rules, from the root down to a directory: (where their paths begin, rules)."""
+        missing = [directory]
+        while missing[-1] not in self._chains and missing[-1]:
+            missing.append(_parent(missing[-1]))
+        for at in reversed(missing):
+            if at not in self._chains:
+                rules = parse_rules(self._read(at + b"/.gitignore" if at else b".gitignore") or b"")
+                above = self._chains[_parent(at)] if at else ()
+                self._chains[at] = (*above, (len(at) + 1 if at else 0, rules)) if rules else above
+        return self._chains[directory]
+
+
+def _parent(path: bytes) -> bytes:
+    return path.rsplit(b"/", 1)[0] if b"/" in path else b""
+
+
+def _first_unknown(known: dict[bytes, bool], path: bytes) -> list[bytes]:
+    """The directories above a path that have no verdict yet, from the top down."""
+    above: list[bytes] = []
+    directory = _parent(path)
+    while directory not in known:
+        above.append(directory)
+        directory = _parent(directory)
+    return above[::-1]

@@ -1,0 +1,225 @@
+"""Applying: all or nothing, whatever fails, wherever it is killed; never through a link, never as root."""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.overlays import applied, tree
+
+from native import files
+from supervisor.errors import StoreError, WorkspaceError
+from supervisor.workspace import commit
+from supervisor.workspace.apply import Applied, Conflict, apply_changes, recover
+from supervisor.workspace.blobs import Blobs
+from supervisor.workspace.changes import ChangeSet, Entry, Kind, State
+
+
+class Box:
+    """A project, a state directory, and change sets written by hand."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root, self.state = directory / "root", directory / "state"
+        self.root.mkdir()
+        self.blobs = Blobs(self.state / "blobs")
+        (self.root / "d").mkdir()
+        (self.root / "a").write_bytes(b"old a\n")
+        (self.root / "d/b").write_bytes(b"old b\n")
+        (self.root / "d/c").write_bytes(b"old c\n")
+        (self.root / "l").symlink_to("a")
+
+    def file(self, content: bytes, mode: int = 0o644) -> State:
+        path = self.root.parent / "blob"
+        path.write_bytes(content)
+        fd = os.open(path, os.O_RDONLY)
+        found = self.blobs.put(fd)
+        os.close(fd)
+        return State(Kind.FILE, mode, found.size, found.sha256, found.text)
+
+    def changes(self) -> ChangeSet:
+        """Every operation on every kind."""
+        return ChangeSet.of([
+            Entry(b"a", self.file(b"old a\n"), self.file(b"new a\n", 0o755)),
+            Entry(b"d", State(Kind.DIRECTORY, 0o755), None),
+            Entry(b"d/b", self.file(b"old b\n"), None),
+            Entry(b"d/c", self.file(b"old c\n"), None),
+            Entry(b"l", State(Kind.SYMLINK, target=b"a"), State(Kind.DIRECTORY, 0o500)),
+            Entry(b"l/x", None, self.file(b"x\n")),
+            Entry(b"n", None, State(Kind.DIRECTORY, 0o700)),
+            Entry(b"n/link", None, State(Kind.SYMLINK, target=b"../a")),
+            Entry(b"n/empty", None, self.file(b"")),
+        ])
+
+
+@pytest.fixture()
+def box(tmp_path: Path) -> Iterator[Box]:
+    before = os.umask(0o022)
+    yield Box(tmp_path)
+    os.umask(before)
+
+
+def test_every_operation(box: Box) -> None:
+    assert applied(box.root, box.state, box.changes(), box.blobs) == Applied(9, ())
+    assert tree(box.root) == {
+        b"a": ("file", 0o755, b"new a\n"), b"l": ("directory", 0o500, b""), b"l/x": ("file", 0o644, b"x\n"),
+        b"n": ("directory", 0o700, b""), b"n/link": ("link", 0, b"../a"), b"n/empty": ("file", 0o644, b""),
+    }
+    assert not (box.state / "apply.json").exists()
+
+
+def test_set_id_bits_never_arrive(box: Box) -> None:
+    changes = ChangeSet.of([Entry(b"s", None, box.file(b"s", 0o6755))])
+    applied(box.root, box.state, changes, box.blobs)
+    assert stat.S_IMODE((box.root / "s").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("change", [
+    lambda root: (root / "a").write_bytes(b"other\n"),
+    lambda root: (root / "a").chmod(0o600),
+    lambda root: (root / "d/b").unlink(),
+    lambda root: (root / "d/more").write_bytes(b"the developer's\n"),
+    lambda root: (root / "n").mkdir(),
+    lambda root: ((root / "d").rename(root / "e"), (root / "d").symlink_to("e")),
+    lambda root: ((root / "l").unlink(), (root / "l").symlink_to("d")),
+    lambda root: ((root / "a").unlink(), (root / "a").symlink_to("/etc/passwd")),
+    lambda root: ((root / "a").unlink(), os.mkfifo(root / "a")),
+])
+def test_a_change_underneath_is_a_conflict_and_nothing_is_written(box: Box, change: Any) -> None:
+    changes = box.changes()
+    change(box.root)
+    before = tree(box.root)
+    assert isinstance(applied(box.root, box.state, changes, box.blobs), Conflict)
+    assert tree(box.root) == before
+
+
+def test_a_parent_that_became_a_link_is_never_followed(box: Box, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    changes = ChangeSet.of([Entry(b"d/new", None, box.file(b"x"))])
+    (box.root / "d").rename(box.root / "e")
+    (box.root / "d").symlink_to(outside)
+    assert isinstance(applied(box.root, box.state, changes, box.blobs), Conflict)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_hard_link_elsewhere_keeps_its_bytes(box: Box, tmp_path: Path) -> None:
+    os.link(box.root / "a", tmp_path / "elsewhere")
+    assert isinstance(applied(box.root, box.state, box.changes(), box.blobs), Applied)
+    assert (tmp_path / "elsewhere").read_bytes() == b"old a\n"
+
+
+def test_refused_and_debris_are_left_out_with_what_is_in_them(box: Box) -> None:
+    changes = ChangeSet.of([
+        Entry(b"k", None, State(Kind.DIRECTORY, 0o755), refused="no"),
+        Entry(b"k/x", None, box.file(b"x")),
+        Entry(b"t", None, State(Kind.DIRECTORY, 0o755), debris=True),
+        Entry(b"t/x", None, box.file(b"x")),
+    ])
+    done = applied(box.root, box.state, changes, box.blobs)
+    assert isinstance(done, Applied)
+    assert (done.files, {reason.path for reason in done.left_out}) == (0, {b"k", b"k/x", b"t/x"})
+    assert applied(box.root, box.state, changes, box.blobs, debris=True).files == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", [b".git/hooks/x", b"d/.GIT/config", b"../x", b"d/../../x", b"/etc/x", b"git~1/x"])
+def test_a_forged_change_set_writes_nothing(box: Box, path: bytes) -> None:
+    with pytest.raises(WorkspaceError):
+        applied(box.root, box.state, ChangeSet((Entry(path, None, box.file(b"x")),)), box.blobs)
+
+
+def test_a_damaged_blob_is_found_before_the_first_step(box: Box) -> None:
+    changes = box.changes()
+    before = tree(box.root)
+    digest = hashlib.sha256(b"x\n").hexdigest()
+    (box.state / "blobs" / digest).write_bytes(b"y\n")
+    with pytest.raises(StoreError):
+        applied(box.root, box.state, changes, box.blobs)
+    assert tree(box.root) == before
+    assert not (box.state / "apply.json").exists()
+
+
+def _steps(box: Box) -> int:
+    return len(commit.plan(list(box.changes().entries)))
+
+
+@pytest.mark.parametrize("at", range(1, 15))
+def test_a_failing_step_undoes_all(box: Box, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    changes, before = box.changes(), tree(box.root)
+    taken = 0
+    real = commit._take
+
+    def failing(root: int, staging: int, step: commit.Step) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == at:
+            raise OSError(28, "no space")
+        real(root, staging, step)
+
+    monkeypatch.setattr(commit, "_take", failing)
+    if at > _steps(box):
+        assert isinstance(applied(box.root, box.state, changes, box.blobs), Applied)
+        return
+    with pytest.raises(WorkspaceError, match="ENOSPC"):
+        applied(box.root, box.state, changes, box.blobs)
+    assert tree(box.root) == before
+    assert not (box.state / "apply.json").exists()
+
+
+@pytest.mark.parametrize("at", range(1, 24))
+def test_killed_at_any_moment_is_recovered(box: Box, at: int) -> None:
+    """A child is ended, as by SIGKILL, before its n-th change of the tree; the next start puts everything back."""
+    changes, before = box.changes(), tree(box.root)
+    child = os.fork()
+    if child == 0:
+        calls = 0
+
+        def counting(real: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls == at:
+                    os._exit(9)
+                return real(*args, **kwargs)
+
+            return call
+
+        for name in ("renameat2", "unlinkat"):
+            setattr(files, name, counting(getattr(files, name)))
+        for name in ("mkdir", "chmod"):
+            setattr(os, name, counting(getattr(os, name)))
+        with contextlib.suppress(BaseException):
+            applied(box.root, box.state, changes, box.blobs)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    finished = not (box.state / "apply.json").exists()
+    recover(os.fsencode(box.root), box.state / "apply.json")
+    found = {path: what for path, what in tree(box.root).items() if not path.startswith(b".lemni")}
+    if finished and os.waitstatus_to_exitcode(status) in (0, 9) and found != before:
+        assert found[b"a"][2] == b"new a\n"  # killed while only the staging directory was left to remove
+    else:
+        assert found == before
+    assert not recover(os.fsencode(box.root), box.state / "apply.json")
+
+
+def test_a_record_in_the_project_is_not_believed(box: Box, tmp_path: Path) -> None:
+    staging = box.root / ".lemni-apply-0000000000000000"
+    staging.mkdir()
+    (staging / "o0").write_text("hook")
+    (staging / "apply.json").write_text('{"root":"","staging":"","steps":[["take","LmdpdC94",0]]}')
+    assert not recover(os.fsencode(box.root), box.state / "apply.json")
+    assert isinstance(apply_changes(os.fsencode(box.root), ChangeSet(()), box.blobs, box.state / "apply.json"), Applied)
+
+
+@pytest.mark.needs("root")
+def test_as_root_everything_belongs_to_the_developer(box: Box) -> None:
+    for path in [box.root, *box.root.rglob("*")]:
+        os.chown(path, 1000, 1000, follow_symlinks=False)
+    os.chown(box.root / "a", 1234, 1234)
+    assert isinstance(applied(box.root, box.state, box.changes(), box.blobs), Applied)
+    owners = {path.name: path.lstat().st_uid for path in box.root.rglob("*")}
+    assert owners == {"a": 1234, "l": 1000, "x": 1000, "n": 1000, "link": 1000, "empty": 1000}
