@@ -72,6 +72,13 @@ class Channel:
         """A signal to the process group of the command's first process."""
         await self._request(Request.SIGNAL, pending.number, number)
 
+    def go(self, plan: bytes, descriptors: tuple[int, ...], *, more: bool) -> None:
+        """Send a plan, or with ``more`` its first part. Raises ``ChannelBroken``."""
+        try:
+            launch.send(self.fileno(), Request.GO, flags=wire.MORE if more else 0, payload=plan, fds=descriptors)
+        except OSError as error:
+            raise self._break("sending the plan", error) from error
+
     def ask(self, request: Request) -> None:
         """Send a request without operand at once (the channel is empty). Raises ``ChannelBroken``."""
         try:

@@ -214,15 +214,20 @@ class Sandbox:
 
 
 @asynccontextmanager
-async def open_sandbox(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> AsyncIterator[Sandbox]:
+async def open_sandbox(
+    spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile, warm: opening.Opened | None = None
+) -> AsyncIterator[Sandbox]:
     """Open a sandbox, and destroy it at the end, whatever the end.
 
+    ``warm`` is the base of one, made with this claim (``warm.WarmPool``): it is this sandbox from now on, whatever happens.
     Raises ``HostUnfit`` (with the remedy) when the host lacks something required, ``LaunchFailed`` when a step fails.
     """
     began = time.monotonic_ns()
-    opened = opening.launch_sandbox(spec, host, claim, profile)
+    opened = warm or opening.launch_sandbox(spec, host, claim, profile)
     sandbox = Sandbox(opened.channel, opened.pidfd, opened.group, spec, claim.ids, host)
     try:
+        if warm is not None:
+            opened = opening.furnish(warm, spec, host, claim, profile)
         with trio.move_on_after(SETUP_SECONDS) as limit:
             await _settle(opened, sandbox, spec)
         if limit.cancelled_caught:
@@ -261,12 +266,28 @@ async def _settle(opened: opening.Opened, sandbox: Sandbox, spec: SandboxSpec) -
 async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> None:
     """Kill init, and with it the pid namespace; reap it; remove the group. Bounded; what stays is left to the sweep."""
     sandbox._end_of_life()
-    with trio.move_on_after(DEATH_SECONDS) as limit:
-        await trio.lowlevel.wait_readable(opened.pidfd)
-    if not limit.cancelled_caught:
-        os.waitid(os.P_PIDFD, opened.pidfd, os.WEXITED)  # noqa: ASYNC222  (it has ended: this only collects it)
+    dead = await _reap(opened.pidfd)
     sandbox._judge()  # the last word: the group is still there
     sandbox._pidfd = -1
+    await bury(opened, claim, dead)
+
+
+async def _reap(pidfd: int) -> bool:
+    with trio.move_on_after(DEATH_SECONDS) as limit:
+        await trio.lowlevel.wait_readable(pidfd)
+    if not limit.cancelled_caught:
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED)  # noqa: ASYNC222  (it has ended: this only collects it)
+    return not limit.cancelled_caught
+
+
+async def discard(opened: opening.Opened, claim: Claim) -> None:
+    """Destroy the base of a sandbox that nobody took."""
+    signal.pidfd_send_signal(opened.pidfd, signal.SIGKILL)
+    await bury(opened, claim, await _reap(opened.pidfd))
+
+
+async def bury(opened: opening.Opened, claim: Claim, dead: bool) -> None:
+    """After its processes: close what was open, remove the group."""
     opened.channel.close()
     os.close(opened.pidfd)
     removed = opened.group.remove()
@@ -275,4 +296,4 @@ async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> No
             break
         await trio.sleep(0.005)
         removed = opened.group.remove()
-    claim.clean = removed and not limit.cancelled_caught
+    claim.clean = removed and dead

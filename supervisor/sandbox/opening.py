@@ -9,8 +9,9 @@ import errno
 import functools
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiles import landlock
 from profiles.model import Profile
@@ -23,8 +24,8 @@ from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.links import links
 from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.ops import Op, Proc, TakeIds
-from supervisor.sandbox.plan import Draft
-from supervisor.sandbox.spec import OverlayCopy, PlainCopy, SandboxSpec
+from supervisor.sandbox.plan import Draft, Layers
+from supervisor.sandbox.spec import Limits, OverlayCopy, PlainCopy, SandboxSpec
 from supervisor.sandbox.usage import Watched
 from supervisor.sandbox.wire import Failed
 
@@ -34,13 +35,17 @@ _PLANS = 64
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A launched sandbox: who owns this must kill, reap and close."""
+    """A launched sandbox: who owns this must kill, reap and close.
+
+    ``steps`` are those of the plan that is under way, ``warm`` the limits and the profile that its base was made for.
+    """
 
     pidfd: int
     channel: Channel
     group: Group
     steps: tuple[Op, ...]
     switches: tuple[tuple[str, int], ...]
+    warm: tuple[Limits, Profile, bool] | None = None
 
     async def ready(self) -> None:
         """Wait until the plan is carried out. Raises ``HostUnfit`` or ``LaunchFailed`` with the step's words."""
@@ -52,28 +57,57 @@ class Opened:
 
 
 def launch_sandbox(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> Opened:
-    """Make the group, launch init with the plan. Nothing is left behind when this raises."""
+    """Make the group, launch init with the whole plan. Nothing is left behind when this raises."""
     facts.require(host, spec, profile)
     group = _group(spec, host, claim)
     try:
         with ExitStack() as borrowed:
             draft = _draft(spec, host, claim.ids, profile, group)
-            fds = [*group.join, *(fd for copy in spec.copies for fd in _descriptors(copy, draft, borrowed))]
+            fds = _all_descriptors(spec, draft, group, borrowed)
             steps, encoded = _compiled(draft, len(fds))
-            launched = launch.launch(
-                launch.IdMaps(claim.ids.uid_map, claim.ids.gid_map, claim.ids.setgroups_denied),
-                encoded,
-                tuple(fds),
-                cgroup=group.clone,
-                cgroup_namespace=not group.join,
-            )
-    except LaunchFailed as error:
-        group.remove()
-        raise _unfit(error, host) from error
+            return _launch(claim, host, group, steps, encoded, fds)
     except BaseException:
         group.remove()
         raise
-    group.launched(launched.pid)
+
+
+def launch_warm(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> Opened:
+    """Make the group, launch init with the base of the plan: ``spec`` has no working copy and no files yet."""
+    facts.require(host, spec, profile)
+    group = _group(spec, host, claim)
+    try:
+        steps, encoded = _compiled_base(_draft(spec, host, claim.ids, profile, group))
+        opened = _launch(claim, host, group, steps, None, ())
+    except BaseException:
+        group.remove()
+        raise
+    opened.channel.go(encoded, (), more=True)
+    return replace(opened, warm=(spec.limits, profile, spec.loopback))
+
+
+def furnish(opened: Opened, spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> Opened:
+    """Send a warm sandbox the rest of its plan. Raises ``ValueError`` when it was made for another kind."""
+    if opened.warm != (spec.limits, profile, spec.loopback):
+        raise ValueError("a warm sandbox of another kind")
+    with ExitStack() as borrowed:
+        draft = _draft(spec, host, claim.ids, profile, opened.group)
+        fds = _all_descriptors(spec, draft, opened.group, borrowed)
+        steps, encoded = _compiled_rest(draft, len(fds))
+        opened.channel.go(encoded, tuple(fds), more=False)
+    opened.group.launched(0)
+    return replace(opened, steps=steps)
+
+
+def _launch(
+    claim: Claim, host: HostFacts, group: Group, steps: tuple[Op, ...], encoded: bytes | None, fds: Sequence[int]
+) -> Opened:
+    maps = launch.IdMaps(claim.ids.uid_map, claim.ids.gid_map, claim.ids.setgroups_denied)
+    try:
+        launched = launch.launch(maps, encoded, fds, cgroup=group.clone, cgroup_namespace=not group.join)
+    except LaunchFailed as error:
+        raise _unfit(error, host) from error
+    if encoded is not None or not group.join:
+        group.launched(launched.pid)
     return Opened(launched.pidfd, Channel(launched.channel), group, steps, host.switches)
 
 
@@ -91,7 +125,7 @@ def _draft(spec: SandboxSpec, host: HostFacts, ids: IdPlan, profile: Profile, gr
         profile=profile,
         ids=ids,
         limits=spec.limits,
-        copies=tuple(copy.target if isinstance(copy, OverlayCopy) else copy for copy in spec.copies),
+        copies=tuple(_named(copy) if isinstance(copy, OverlayCopy) else copy for copy in spec.copies),
         files=spec.files,
         loopback=spec.loopback,
         joins=len(group.join),
@@ -100,32 +134,66 @@ def _draft(spec: SandboxSpec, host: HostFacts, ids: IdPlan, profile: Profile, gr
     )
 
 
+def _named(copy: OverlayCopy) -> Layers:
+    upper, work = os.path.split(copy.upper), os.path.split(copy.work)
+    if upper[0] != work[0]:
+        raise LaunchFailed("laying out the working copy", why="upper and work do not lie in one directory")
+    return Layers(copy.target, upper[1], work[1])
+
+
 @functools.lru_cache(_PLANS)
 def _compiled(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
-    work = [c if isinstance(c, bytes) else c.target for c in draft.copies]
-    rules = landlock.compile_rules(
-        draft.profile.landlock, draft.host.landlock_abi, [os.fsdecode(path) for path in work], draft.loopback
-    )
-    steps = plan.build(draft, rules, filters.program(draft.profile, draft.host.machine))
+    steps = plan.build(draft, *_confinement(draft))
     return steps, wire.encode_plan(steps, fds)
+
+
+@functools.lru_cache(_PLANS)
+def _compiled_base(draft: Draft) -> tuple[tuple[Op, ...], bytes]:
+    steps = plan.base(draft)
+    return steps, wire.encode_plan(steps, 0)
+
+
+@functools.lru_cache(_PLANS)
+def _compiled_rest(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
+    steps = plan.rest(draft, *_confinement(draft))
+    return steps, wire.encode_plan(steps, fds)
+
+
+def _confinement(draft: Draft) -> tuple[landlock.Compiled | None, bytes]:
+    work = [os.fsdecode(copy.target) for copy in draft.copies]
+    rules = landlock.compile_rules(draft.profile.landlock, draft.host.landlock_abi, work, draft.loopback)
+    return rules, filters.program(draft.profile, draft.host.machine)
+
+
+def _all_descriptors(spec: SandboxSpec, draft: Draft, group: Group, borrowed: ExitStack) -> list[int]:
+    return [*group.join, *(fd for copy in spec.copies for fd in _descriptors(copy, draft, borrowed))]
 
 
 def _descriptors(copy: OverlayCopy | PlainCopy, draft: Draft, borrowed: ExitStack) -> list[int]:
     """The descriptors of one working copy, in the plan's order. They are closed once init has its own."""
-    paths = (copy.lower, copy.upper, copy.work) if isinstance(copy, OverlayCopy) else (copy.path,) if draft.detached else ()
-    opened = []
-    for path in paths:
-        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def lent(fd: int) -> int:
         borrowed.callback(os.close, fd)
-        opened.append(fd)
-    if isinstance(copy, OverlayCopy) and draft.ids.idmapped:
+        return fd
+
+    def directory(path: bytes) -> int:
+        return lent(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    if isinstance(copy, PlainCopy):
+        return [lent(launch.detached_mount(directory(copy.path)))] if draft.detached else []
+    lower, upper, work = directory(copy.lower), directory(copy.upper), directory(copy.work)
+    if not draft.detached:
+        return [lower, upper, work]
+    userns = -1
+    if draft.ids.idmapped:
         host_ids = draft.ids.command_host_uid, draft.ids.command_host_gid
-        opened[0] = launch.detached_mount(opened[0], userns=claims.mapping(copy.owner_uid, copy.owner_gid, *host_ids))
-        borrowed.callback(os.close, opened[0])
-    elif isinstance(copy, PlainCopy) and draft.detached:
-        opened[0] = launch.detached_mount(opened[0])
-        borrowed.callback(os.close, opened[0])
-    return opened
+        userns = claims.mapping(copy.owner_uid, copy.owner_gid, *host_ids)
+    holder = os.path.dirname(copy.upper)
+    # Init has an id of its own and must pass through this directory, which it sees as the root of a mount. Nobody else comes
+    # here: the directories above stay closed.
+    os.chmod(holder, 0o711)
+    scratch = launch.detached_mount(directory(holder))
+    return [lent(launch.detached_mount(lower, userns=userns)), upper, work, lent(scratch)]
 
 
 def check_links(netlink: int, loopback: bool) -> None:

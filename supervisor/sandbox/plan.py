@@ -1,8 +1,9 @@
-"""From what is wanted to what init has to do: a pure function, and the only place where the order is decided.
+"""From what is wanted to what init has to do: pure functions, and the only place where the order is decided.
 
-The list reads from outside to inside: join the groups, become nobody of the host, build a root that holds only what the
-profile names, pivot, open what init will need, then give up, one layer after the other, everything that was needed to build.
-seccomp comes last because it forbids most of what stands before it.
+The list reads from outside to inside. The *base*: become nobody of the host, build a root that holds only what the profile
+names. The *rest*: join the groups, put the working copies in, pivot, then give up, one layer after the other, everything that
+was needed to build; seccomp comes last because it forbids most of what stands before it. The base is the same for all
+sandboxes of one kind, so that a warm one has it already; otherwise both go as one plan.
 
 Descriptors travel in a fixed order: the cgroups' ``tasks`` files, then for each working copy those of ``copy_descriptors``.
 """
@@ -27,19 +28,27 @@ _SHARED = RO | NOSUID | NODEV
 
 
 @dataclass(frozen=True, slots=True)
+class Layers:
+    """An overlay by its target inside; ``upper`` and ``work`` are the names of its two directories in one scratch directory."""
+
+    target: bytes
+    upper: bytes
+    work: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Everything that the plan depends on. Equal drafts give equal plans, so that plans are cached by their draft.
 
-    ``copies`` are targets inside for overlays, whose layers travel as descriptors, and plain copies whole; ``joins`` is the
-    number of v1 cgroups; ``watched`` means that no cgroup limits the sandbox and resource limits stand in;
-    ``detached`` that plain copies come as detached mounts (a privileged supervisor) and not by path.
+    ``joins`` is the number of v1 cgroups; ``watched`` means that no cgroup limits the sandbox and resource limits stand in;
+    ``detached`` that working copies come as detached mounts, which a privileged supervisor makes, and not by path.
     """
 
     host: HostFacts
     profile: Profile
     ids: IdPlan
     limits: Limits
-    copies: tuple[bytes | PlainCopy, ...]
+    copies: tuple[Layers | PlainCopy, ...]
     files: tuple[tuple[bytes, bytes], ...]
     loopback: bool
     joins: int
@@ -47,21 +56,29 @@ class Draft:
     detached: bool
 
 
-def copy_descriptors(copy: bytes | PlainCopy, detached: bool) -> int:
-    """How many descriptors this copy takes: lower, upper and work; or the detached mount; or none."""
-    return 3 if isinstance(copy, bytes) else int(detached)
+def copy_descriptors(copy: Layers | PlainCopy, detached: bool) -> int:
+    """How many descriptors this copy takes: lower, upper, work (and, detached, their scratch); or the mount; or none."""
+    return 3 + detached if isinstance(copy, Layers) else int(detached)
 
 
-def build(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, ...]:
-    """The whole plan, with these compiled rules and this BPF program."""
+def base(draft: Draft) -> tuple[Op, ...]:
+    """The part that knows no working copy and no group."""
     return (
-        *_enter(draft),
-        *_lowers(draft),
+        ops.TakeIds(draft.ids.init_uid, draft.ids.init_gid, clear_groups=not draft.ids.setgroups_denied),
         *_root(draft),
         *_etc(draft),
         *_devices(draft),
         *_proc(draft),
         *_scratch(draft),
+        *_kernel(draft),
+    )
+
+
+def rest(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, ...]:
+    """What makes the base a sandbox, with these compiled rules and this BPF program."""
+    return (
+        *_groups(draft),
+        *_files(draft),
         *_copies(draft),
         ops.Pivot(),
         ops.ReadOnly(b"/"),
@@ -70,21 +87,16 @@ def build(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, 
     )
 
 
-def _enter(draft: Draft) -> Iterator[Op]:
+def build(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, ...]:
+    """The whole plan in one."""
+    return (*base(draft), *rest(draft, landlock, seccomp))
+
+
+def _groups(draft: Draft) -> Iterator[Op]:
     for index in range(draft.joins):
         yield ops.CgroupJoin(index)
     if draft.joins:
         yield ops.UnshareCgroup()
-    yield ops.TakeIds(draft.ids.init_uid, draft.ids.init_gid, clear_groups=not draft.ids.setgroups_denied)
-
-
-def _lowers(draft: Draft) -> Iterator[Op]:
-    """Idmapped lower layers come as detached mounts; an overlay takes one that hangs in init's own namespace."""
-    fd = draft.joins
-    for copy in draft.copies:
-        if isinstance(copy, bytes) and draft.ids.idmapped:
-            yield ops.MoveMount(fd, b"/", _SHARED | OUTSIDE)
-        fd += copy_descriptors(copy, draft.detached)
 
 
 def _root(draft: Draft) -> Iterator[Op]:
@@ -163,6 +175,10 @@ def _scratch(draft: Draft) -> Iterator[Op]:
         yield ops.Tmpfs(scratch.path.encode(), size, inodes, scratch.mode)
     uid, gid = draft.ids.command_uid, draft.ids.command_gid
     yield ops.Dir(HOME, 0o700, uid, gid)
+
+
+def _files(draft: Draft) -> Iterator[Op]:
+    uid, gid = draft.ids.command_uid, draft.ids.command_gid
     made = {HOME}
     for path, content in draft.files:
         parent = path.rpartition(b"/")[0]
@@ -175,30 +191,39 @@ def _scratch(draft: Draft) -> Iterator[Op]:
 def _copies(draft: Draft) -> Iterator[Op]:
     fd = draft.joins
     for copy in draft.copies:
-        target = copy if isinstance(copy, bytes) else copy.target
-        yield ops.Dir(target)
-        if isinstance(copy, bytes):
-            yield ops.Overlay(target, fd, fd + 1, fd + 2)
+        yield ops.Dir(copy.target)
+        if isinstance(copy, Layers):
+            if draft.detached:
+                # An overlay takes layers of init's own mount namespace only; so the mounts are hung there for a moment.
+                yield ops.MoveMount(fd, b"/", _SHARED | OUTSIDE)
+                yield ops.MoveMount(fd + 3, b"/", NOSUID | NODEV | OUTSIDE)
+                yield ops.OpenBelow(fd + 3, fd + 1, b"/" + copy.upper)
+                yield ops.OpenBelow(fd + 3, fd + 2, b"/" + copy.work)
+            yield ops.Overlay(copy.target, fd, fd + 1, fd + 2)
         elif draft.detached:
-            yield ops.MoveMount(fd, target, NOSUID | NODEV)
+            yield ops.MoveMount(fd, copy.target, NOSUID | NODEV)
         else:
-            yield ops.Bind(copy.path, target, NOSUID | NODEV)
+            yield ops.Bind(copy.path, copy.target, NOSUID | NODEV)
         fd += copy_descriptors(copy, draft.detached)
 
 
-def _renounce(draft: Draft) -> Iterator[Op]:
-    for path in draft.host.view.read_only:
-        yield ops.Bind(path, path, RO | NOSUID | NODEV | NOEXEC | RECURSIVE)
+def _kernel(draft: Draft) -> Iterator[Op]:
+    """What is neither a file nor a layer: names, keys, the socket to look at the network through, limits of each process."""
     yield ops.Hostname(draft.profile.view.hostname.encode())
     if draft.loopback:
         yield ops.LoopbackUp()
     yield ops.Keyring()
     yield ops.OpenNetlink()
-    yield ops.OpenWorkdir(WORKDIR)
-    yield ops.CommandIds(draft.ids.command_uid, draft.ids.command_gid)
     for which, value in rlimits(draft.limits, draft.watched):
         value = min(value, draft.host.hard_limit(which))
         yield ops.Rlimit(which, value, value)
+
+
+def _renounce(draft: Draft) -> Iterator[Op]:
+    for path in draft.host.view.read_only:
+        yield ops.Bind(path, path, RO | NOSUID | NODEV | NOEXEC | RECURSIVE)
+    yield ops.OpenWorkdir(WORKDIR)
+    yield ops.CommandIds(draft.ids.command_uid, draft.ids.command_gid)
     yield ops.NonDumpable()
     keep = 0 if draft.ids.shared else 1 << CAP_KILL | 1 << CAP_SETGID | 1 << CAP_SETUID
     yield ops.DropCaps(keep)

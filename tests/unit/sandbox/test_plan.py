@@ -14,7 +14,20 @@ from supervisor.sandbox.groups import CgroupHost
 from supervisor.sandbox.ids import ordinary, privileged
 from supervisor.sandbox.machine import Entry, HostFacts, HostView
 from supervisor.sandbox.ops import Op
-from supervisor.sandbox.plan import AS, CORE, CPU, NPROC, Draft, build, etc_files, rlimits
+from supervisor.sandbox.plan import (
+    AS,
+    CORE,
+    CPU,
+    NPROC,
+    Draft,
+    Layers,
+    base,
+    build,
+    copy_descriptors,
+    etc_files,
+    rest,
+    rlimits,
+)
 from supervisor.sandbox.spec import Limits, PlainCopy
 
 NONE = 2**64 - 1
@@ -30,7 +43,7 @@ HOST = HostFacts(
 )  # fmt: skip
 LANDLOCK = Compiled(3, 0, 0, (("/", 1), ("/workspace", 3)))
 DRAFT = Draft(
-    host=HOST, profile=shipped(), ids=ordinary(1000, 1000), limits=Limits(), copies=(b"/workspace",),
+    host=HOST, profile=shipped(), ids=ordinary(1000, 1000), limits=Limits(), copies=(Layers(b"/workspace", b"upper", b"work"),),
     files=((b"/home/agent/.gitconfig", b"x"),), loopback=False, joins=0, watched=True, detached=False,
 )  # fmt: skip
 
@@ -41,6 +54,7 @@ def position(plan: tuple[Op, ...], kind: type[Op]) -> int:
     return found[0]
 
 
+OVERLAYS = (Layers(b"/workspace", b"u", b"w"), Layers(b"/gitdir", b"u2", b"w2"))
 drafts = st.builds(
     lambda root, idmap, joins, loopback, plain: replace(
         DRAFT,
@@ -49,7 +63,7 @@ drafts = st.builds(
         watched=joins == 0 or not root,
         loopback=loopback,
         detached=root,
-        copies=(PlainCopy(b"/scratch/copy", b"/workspace"),) if plain else (b"/workspace", b"/gitdir"),
+        copies=(PlainCopy(b"/scratch/copy", b"/workspace"),) if plain else OVERLAYS,
     ),
     st.booleans(), st.booleans(), st.integers(0, 4), st.booleans(), st.booleans(),
 )  # fmt: skip
@@ -65,7 +79,7 @@ def test_every_plan_keeps_the_order_that_safety_needs(draft: Draft) -> None:
     assert position(plan, ops.NoNewPrivs) < position(plan, ops.LandlockRuleset) < position(plan, ops.LandlockEnforce)
     assert position(plan, ops.OpenNetlink) < len(plan) - 1
     if draft.joins:
-        assert position(plan, ops.UnshareCgroup) == draft.joins
+        assert position(plan, ops.CgroupJoin) + draft.joins == position(plan, ops.UnshareCgroup) < position(plan, ops.Pivot)
     assert any(isinstance(op, ops.LoopbackUp) for op in plan) is draft.loopback
     keep = next(op.keep for op in plan if isinstance(op, ops.DropCaps))
     assert keep == (0 if draft.ids.shared else 0b11100000)
@@ -74,13 +88,20 @@ def test_every_plan_keeps_the_order_that_safety_needs(draft: Draft) -> None:
 @given(drafts)
 def test_every_plan_can_be_sent(draft: Draft) -> None:
     plan = build(draft, LANDLOCK, b"\x06\x00\x00\x00\x00\x00\xff\x7f")
-    fds = draft.joins + sum(3 if isinstance(c, bytes) else int(draft.detached) for c in draft.copies)
+    fds = draft.joins + sum(copy_descriptors(copy, draft.detached) for copy in draft.copies)
     assert wire.encode_plan(plan, fds).startswith(b"LEMNIPLN")
     used = {op.fd for op in plan if isinstance(op, ops.CgroupJoin | ops.MoveMount)}
     for op in plan:
         if isinstance(op, ops.Overlay):
             used |= {op.lower, op.upper, op.work}
     assert used == set(range(fds))
+
+
+@given(drafts)
+def test_the_base_needs_no_descriptor_and_no_copy(draft: Draft) -> None:
+    assert wire.encode_plan(base(draft), 0)
+    assert base(draft) == base(replace(draft, copies=(), files=(), joins=0))
+    assert (*base(draft), *rest(draft, LANDLOCK, b"")) == build(draft, LANDLOCK, b"")
 
 
 @given(drafts)
