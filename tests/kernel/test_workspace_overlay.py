@@ -245,7 +245,8 @@ def test_build_debris_is_listed_apart(repository: Path, tmp_path: Path) -> None:
     (repository / ".gitignore").write_text("*.log\n!keep.log\n/out/\n")
     git(repository, "add", ".gitignore")
     script = """mkdir -p src/__pycache__ node_modules/x out sub/out
-        echo c > src/__pycache__/b.pyc; echo n > node_modules/x/i.js; echo l > a.log; echo k > keep.log; echo o > out/o; echo o > sub/out/o; echo '*' > .gitignore
+        echo c > src/__pycache__/b.pyc; echo n > node_modules/x/i.js; echo l > a.log
+        echo k > keep.log; echo o > out/o; echo o > sub/out/o; echo '*' > .gitignore
         """
     changes, blobs = session(repository, tmp_path / "state", shell(script))
     assert {e.path for e in changes.proposed} == {b".gitignore", b"keep.log", b"sub", b"sub/out", b"sub/out/o"}

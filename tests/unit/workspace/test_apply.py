@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.overlays import applied, tree
 
 from native import files
 from supervisor.errors import StoreError, WorkspaceError
@@ -18,6 +17,7 @@ from supervisor.workspace import commit
 from supervisor.workspace.apply import Applied, Conflict, apply_changes, recover
 from supervisor.workspace.blobs import Blobs
 from supervisor.workspace.changes import ChangeSet, Entry, Kind, State
+from support.overlays import applied, tree
 
 
 class Box:
@@ -56,7 +56,7 @@ class Box:
         ])
 
 
-@pytest.fixture()
+@pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
     before = os.umask(0o022)
     yield Box(tmp_path)
@@ -78,6 +78,11 @@ def test_set_id_bits_never_arrive(box: Box) -> None:
     assert stat.S_IMODE((box.root / "s").stat().st_mode) == 0o755
 
 
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize("change", [
     lambda root: (root / "a").write_bytes(b"other\n"),
     lambda root: (root / "a").chmod(0o600),
@@ -87,7 +92,7 @@ def test_set_id_bits_never_arrive(box: Box) -> None:
     lambda root: ((root / "d").rename(root / "e"), (root / "d").symlink_to("e")),
     lambda root: ((root / "l").unlink(), (root / "l").symlink_to("d")),
     lambda root: ((root / "a").unlink(), (root / "a").symlink_to("/etc/passwd")),
-    lambda root: ((root / "a").unlink(), os.mkfifo(root / "a")),
+    lambda root: _fifo(root / "a"),
 ])
 def test_a_change_underneath_is_a_conflict_and_nothing_is_written(box: Box, change: Any) -> None:
     changes = box.changes()
