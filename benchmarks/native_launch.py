@@ -1,19 +1,19 @@
 """Cost of the bare init: launch → READY → /bin/true → EXIT → reaped, and a further command, against posix_spawn.
 
-In process, interleaved, so that only the ratios are read: ``python -m benchmarks.native_launch [ROUNDS]``. No seccomp,
-Landlock or cgroup: this is what the rest is added to.
+``python -m benchmarks native_launch``. No seccomp, Landlock or cgroup: this is what the rest is added to. GONE is left unread
+between two commands: the supervisor does not wait for it either.
 """
 from __future__ import annotations
 
+import itertools
+import mmap
 import os
 import select
 import signal
 import socket
-import statistics
-import sys
-import time
 from collections.abc import Callable
 
+from benchmarks.measure import Row, compare, interleave
 from supervisor.sandbox import launch, ops, wire
 
 TRUE = b"/bin/true"
@@ -76,14 +76,18 @@ class Channel:
         self.socket.close()
 
 
-def microseconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter_ns()
-    function()
-    return (time.perf_counter_ns() - start) / 1000
+class Ballast:
+    """Resident memory of the supervisor: what a copying fork would have to copy the page tables of."""
+
+    def __init__(self, size: int) -> None:
+        self.memory = mmap.mmap(-1, size)
+        for at in range(0, size, mmap.PAGESIZE):
+            self.memory[at] = 1
 
 
-def measure(rounds: int) -> dict[str, float]:
-    """Medians in microseconds, all measured in turn within each round."""
+def rows(quick: bool) -> list[Row]:
+    """A further command and a whole sandbox against posix_spawn; a launch with and without 512 MiB resident."""
+    rounds = 40 if quick else 300
     maps, identity = _maps()
     plan = _plan(identity)
     null = os.open("/dev/null", os.O_RDWR)
@@ -91,11 +95,10 @@ def measure(rounds: int) -> dict[str, float]:
     payload = wire.encode_run([TRUE], environment)
 
     def spawn() -> None:
-        pid = os.posix_spawn(TRUE, [TRUE], dict(environment))
-        os.waitpid(pid, 0)
+        os.waitpid(os.posix_spawn(TRUE, [TRUE], dict(environment)), 0)
 
-    def opened(ready_ms: int = 1000) -> Channel:
-        child = launch.launch(maps, plan, ready_ms=ready_ms)
+    def opened() -> Channel:
+        child = launch.launch(maps, plan, ready_ms=10_000)
         if wire.decode_reply(child.first) != wire.Ready():
             raise SystemExit(f"the init says {wire.decode_reply(child.first)}")
         return Channel(child)
@@ -113,25 +116,19 @@ def measure(rounds: int) -> dict[str, float]:
         opened().end()
 
     resident = opened()
-    times: dict[str, list[float]] = {"posix_spawn": [], "further command": [], "launch to READY to end": [], "whole": []}
-    for number in range(1, rounds + 1):
-        times["posix_spawn"].append(microseconds(spawn))
-        times["further command"].append(microseconds(lambda n=number: command(resident, n)))  # type: ignore[misc]
-        resident.until(wire.Gone)  # outside the measure: the supervisor does not wait for it either
-        times["launch to READY to end"].append(microseconds(ready_only))
-        times["whole"].append(microseconds(whole))
+    numbers = itertools.count(1)
+    sides: dict[str, Callable[[], object]] = {
+        "spawn": spawn, "further": lambda: command(resident, next(numbers)), "ready": ready_only, "whole": whole
+    }  # fmt: skip
+    taken = interleave(sides, rounds)
+    ballast = Ballast(512 << 20)
+    heavy = interleave({"ready": ready_only}, rounds)["ready"]
+    del ballast
     resident.end()
     os.close(null)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 300
-    medians = measure(rounds)
-    unit = medians["posix_spawn"]
-    for name, value in medians.items():
-        print(f"{name:24} {value:8.0f} us  {value / unit:5.2f} x posix_spawn")
-
-
-if __name__ == "__main__":
-    main()
+    return [
+        compare("bare init: a further /bin/true", taken["further"], taken["spawn"], "posix_spawn", 1.5),
+        compare("bare init: launch, READY, end", taken["ready"], taken["spawn"], "posix_spawn", None),
+        compare("bare init: launch, /bin/true, end", taken["whole"], taken["spawn"], "posix_spawn", None),
+        compare("bare init: launch with 512 MiB resident", heavy, taken["ready"], "launch without", None),
+    ]
