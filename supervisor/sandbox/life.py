@@ -24,11 +24,12 @@ from supervisor.errors import ChannelBroken, LaunchFailed
 from supervisor.sandbox import opening
 from supervisor.sandbox.channel import Channel, Pending
 from supervisor.sandbox.claims import Claim, claim
+from supervisor.sandbox.disk import DiskWatch
 from supervisor.sandbox.groups import Excess, Group, Sample, excess
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.outcome import execution_of
-from supervisor.sandbox.spec import Command, SandboxSpec
+from supervisor.sandbox.spec import Command, OverlayCopy, SandboxSpec
 from supervisor.sandbox.streams import Streams
 from supervisor.sandbox.usage import Watched
 from supervisor.sandbox.wire import Request
@@ -71,6 +72,7 @@ class Sandbox:
         self._group = group
         self._enforced = not isinstance(group, Watched)
         self._limits = spec.limits
+        self._disk = DiskWatch([copy.upper for copy in spec.copies if isinstance(copy, OverlayCopy)], spec.limits)
         self._environment = spec.environment
         self._last = Sample()
         self._stop: Stop | None = None
@@ -191,6 +193,10 @@ class Sandbox:
         while True:
             await trio.sleep(min(LOOK_SECONDS, max(0.0, until - trio.current_time())))
             self._judge()
+            if self._stop is None and self._disk.suspicious():
+                found = await trio.to_thread.run_sync(self._disk.look, abandon_on_cancel=True)
+                if found is not None:
+                    self._name(found)
             if self._stop is None and trio.current_time() >= until:
                 self._name(Excess("wall_seconds", self._limits.wall_seconds, self._limits.wall_seconds))
             if self._stop is not None:
