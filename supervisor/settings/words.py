@@ -132,8 +132,10 @@ class _Scanner:
 
     def _backslash(self) -> None:
         following = self.text[self.at + 1: self.at + 2]
-        if following != "\n":  # a continued line is one line
-            self._add(following or "\\", quoted=True)
+        if not following:
+            self.opaque = True  # what it quotes was cut off, or is nothing
+        elif following != "\n":  # a continued line is one line
+            self._add(following, quoted=True)
         self.at += 2
 
     def _single(self) -> None:
