@@ -36,11 +36,14 @@ class DiskWatch:
         """Count the layers; blocks as long as a walk takes, so it is for a thread. The cap that is exceeded, if one is."""
         used, count = used_by(self._uppers)
         free, nodes = self._free()
-        if used > self._limits.disk or free < FLOOR:
-            return Excess("disk", self._limits.disk, max(used, self._start[0] - free))
-        # Some file systems make inodes as they go and report none at all.
-        if count > self._limits.inodes or (self._start[1] > 0 and nodes < FLOOR_INODES):
-            return Excess("inodes", self._limits.inodes, max(count, self._start[1] - nodes))
+        if used > self._limits.disk:
+            return Excess("disk", self._limits.disk, used)
+        if free < FLOOR:
+            return Excess("disk", self._limits.disk, self._start[0] - free)
+        if count > self._limits.inodes:
+            return Excess("inodes", self._limits.inodes, count)
+        if self._start[1] > 0 and nodes < FLOOR_INODES:  # some file systems make inodes as they go and report none at all
+            return Excess("inodes", self._limits.inodes, self._start[1] - nodes)
         return None
 
     def _free(self) -> tuple[int, int]:
