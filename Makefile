@@ -16,7 +16,7 @@ SOURCES := setup.py $(filter-out $(wildcard native/_*.c), $(wildcard \
 	native/*.pyx native/*.pxd native/*.h native/*.c native/*_build.py native/init/*))  # native/_*.c is cffi's output
 CODE := supervisor agent native profiles benchmarks tests demo setup.py
 # Tests whose outcome depends on who runs them.
-AS_USER_TESTS := $(wildcard tests/kernel tests/escape tests/e2e)
+AS_USER_TESTS := $(wildcard tests/unit tests/kernel tests/escape tests/e2e)
 
 .PHONY: help build demo test check lint test-long bench tree clean
 
