@@ -14,7 +14,7 @@ from typing import Final
 import re2  # type: ignore[import-untyped]
 
 from native import files
-from supervisor.workspace.beneath import Beneath, CannotServe
+from supervisor.workspace.beneath import Beneath, CannotServe, OutsideProject
 from supervisor.workspace.gitnames import is_git_name
 from supervisor.workspace.globs import Glob, GlobError, LinearPattern
 
@@ -121,10 +121,10 @@ def _content(tree: Beneath, path: bytes, *, follow: bool = True) -> bytes | None
         fd = tree.open_file(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW))
     except CannotServe:
         return None
-    except OSError:
+    except (OSError, OutsideProject):
         if follow:
             raise
-        return None
+        return None  # gone, or a link was put in the way, since it was listed
     try:
         content = os.pread(fd, _SNIFF, 0)
         if b"\0" in content:
