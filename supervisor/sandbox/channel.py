@@ -18,6 +18,7 @@ from supervisor.errors import ChannelBroken
 from supervisor.sandbox import launch, wire
 from supervisor.sandbox.wire import Exited, Gone, Handed, Killed, Refused, Request, RunFailed, Signalled, Started
 
+ANSWER_MS = 2  # an idle init answers in microseconds: blocking for that is cheaper than a turn of the loop
 _RECORD_MAX = 4096
 _FDS = socket.CMSG_SPACE(4 * 4)
 
@@ -89,6 +90,7 @@ class Channel:
     async def take(self, request: Request) -> int:
         """The descriptor that answers ``request``; the caller's from now on. Before ``serve`` runs only."""
         while request not in self._handed:
+            self.wait_readable(ANSWER_MS)
             if not self._receive():
                 await trio.lowlevel.wait_readable(self._socket)
         return self._handed.pop(request)

@@ -15,6 +15,7 @@ _ATTRIBUTE = struct.Struct("=HH")
 _GETLINK, _NEWLINK, _ERROR, _DONE = 18, 16, 2, 3
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _IFLA_IFNAME, _IFF_UP = 3, 1
+_SECOND = struct.pack("@ll", 1, 0)  # struct timeval
 _QUESTION = _HEADER.pack(_HEADER.size + _LINK.size, _GETLINK, _REQUEST_DUMP, 1, 0) + _LINK.pack(0, 0, 0, 0, 0)
 
 
@@ -28,7 +29,8 @@ class Link:
 
 def links(netlink: socket.socket) -> tuple[Link, ...]:
     """All links of the namespace in which ``netlink`` was opened. Raises OSError when the kernel refuses the dump."""
-    netlink.settimeout(1.0)  # the kernel answers within the call; the bound is for a descriptor that is none of its
+    # The kernel answers within the call; the bound is for a descriptor that is none of its.
+    netlink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SECOND)
     netlink.send(_QUESTION)
     found: list[Link] = []
     while True:
