@@ -47,6 +47,8 @@ def claim(host: HostFacts, state: Path, root: bytes, owner_uid: int, owner_gid: 
         slots.record(slot, cgroup.directories(host.cgroups, slot.name))
         if host.privileged:
             plan = ids.privileged(slot.number, owner_uid, owner_gid, idmap_offered(root))
+            if plan.idmapped:  # made now, kept for the opening
+                mapping(owner_uid, owner_gid, plan.command_host_uid, plan.command_host_gid)
         else:
             plan = ids.ordinary(host.uid, host.gid)
         must_copy = host.privileged and not plan.idmapped and plan.command_host_uid != owner_uid

@@ -11,7 +11,7 @@ Sources: user_namespaces(7) "User and group ID mappings"; mount_setattr(2) "ID-m
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FIRST_HOST_ID = 1_879_048_192  # 0x70000000: above accounts, systemd's dynamic users and containers, and default subuid ranges
 SLOTS = 4096  # sandboxes of one machine at a time, two ids each
@@ -35,6 +35,12 @@ class IdPlan:
     gid_map: bytes
     idmapped: bool  # the lower layer is an idmapped mount from its on-disk owner to the command's host id
     setgroups_denied: bool
+
+    def inside(self) -> IdPlan:
+        """The same ids with nothing of the host: what a plan depends on, and the same for every slot."""
+        return replace(
+            self, command_host_uid=0, command_host_gid=0, init_host_uid=0, init_host_gid=0, uid_map=b"", gid_map=b""
+        )
 
     @property
     def shared(self) -> bool:

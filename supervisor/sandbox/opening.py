@@ -63,7 +63,7 @@ def launch_sandbox(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Pr
     try:
         with ExitStack() as borrowed:
             draft = _draft(spec, host, claim.ids, profile, group)
-            fds = _all_descriptors(spec, draft, group, borrowed)
+            fds = _all_descriptors(spec, claim.ids, draft, group, borrowed)
             steps, encoded = _compiled(draft, len(fds))
             return _launch(claim, host, group, steps, encoded, fds)
     except BaseException:
@@ -91,7 +91,7 @@ def furnish(opened: Opened, spec: SandboxSpec, host: HostFacts, claim: Claim, pr
         raise ValueError("a warm sandbox of another kind")
     with ExitStack() as borrowed:
         draft = _draft(spec, host, claim.ids, profile, opened.group)
-        fds = _all_descriptors(spec, draft, opened.group, borrowed)
+        fds = _all_descriptors(spec, claim.ids, draft, opened.group, borrowed)
         steps, encoded = _compiled_rest(draft, len(fds))
         opened.channel.go(encoded, tuple(fds), more=False)
     opened.group.launched(0)
@@ -123,7 +123,7 @@ def _draft(spec: SandboxSpec, host: HostFacts, ids: IdPlan, profile: Profile, gr
     return Draft(
         host=host,
         profile=profile,
-        ids=ids,
+        ids=ids.inside(),
         limits=spec.limits,
         copies=tuple(_named(copy) if isinstance(copy, OverlayCopy) else copy for copy in spec.copies),
         files=spec.files,
@@ -165,11 +165,11 @@ def _confinement(draft: Draft) -> tuple[landlock.Compiled | None, bytes]:
     return rules, filters.program(draft.profile, draft.host.machine)
 
 
-def _all_descriptors(spec: SandboxSpec, draft: Draft, group: Group, borrowed: ExitStack) -> list[int]:
-    return [*group.join, *(fd for copy in spec.copies for fd in _descriptors(copy, draft, borrowed))]
+def _all_descriptors(spec: SandboxSpec, ids: IdPlan, draft: Draft, group: Group, borrowed: ExitStack) -> list[int]:
+    return [*group.join, *(fd for copy in spec.copies for fd in _descriptors(copy, ids, draft.detached, borrowed))]
 
 
-def _descriptors(copy: OverlayCopy | PlainCopy, draft: Draft, borrowed: ExitStack) -> list[int]:
+def _descriptors(copy: OverlayCopy | PlainCopy, ids: IdPlan, detached: bool, borrowed: ExitStack) -> list[int]:
     """The descriptors of one working copy, in the plan's order. They are closed once init has its own."""
 
     def lent(fd: int) -> int:
@@ -180,14 +180,13 @@ def _descriptors(copy: OverlayCopy | PlainCopy, draft: Draft, borrowed: ExitStac
         return lent(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
     if isinstance(copy, PlainCopy):
-        return [lent(launch.detached_mount(directory(copy.path)))] if draft.detached else []
+        return [lent(launch.detached_mount(directory(copy.path)))] if detached else []
     lower, upper, work = directory(copy.lower), directory(copy.upper), directory(copy.work)
-    if not draft.detached:
+    if not detached:
         return [lower, upper, work]
     userns = -1
-    if draft.ids.idmapped:
-        host_ids = draft.ids.command_host_uid, draft.ids.command_host_gid
-        userns = claims.mapping(copy.owner_uid, copy.owner_gid, *host_ids)
+    if ids.idmapped:
+        userns = claims.mapping(copy.owner_uid, copy.owner_gid, ids.command_host_uid, ids.command_host_gid)
     holder = os.path.dirname(copy.upper)
     # Init has an id of its own and must pass through this directory, which it sees as the root of a mount. Nobody else comes
     # here: the directories above stay closed.
