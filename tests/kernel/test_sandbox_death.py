@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from supervisor.sandbox import cgroup
+from supervisor.sandbox import cgroup, sweep
 from supervisor.sandbox.groups import CgroupHost
 from supervisor.sandbox.slots import Slots
 from supervisor.sandbox.spec import Limits
@@ -20,6 +21,13 @@ from support import boxes
 
 HOLDER = Path(__file__).parents[1] / "support/holder.py"
 pytestmark = [pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "seccomp", "bash")]
+
+
+@pytest.fixture(autouse=True)
+def next_start(public_tmp: Path) -> Iterator[None]:
+    """What the killed holders left is taken away by what a next start does first."""
+    yield
+    sweep.sweep(public_tmp)
 
 
 def hold(marker: str, where: Path) -> subprocess.Popen[str]:
