@@ -77,6 +77,8 @@ class Channel:
         """Send a plan, or with ``more`` its first part. Raises ``ChannelBroken``."""
         try:
             launch.send(self.fileno(), Request.GO, flags=wire.MORE if more else 0, payload=plan, fds=descriptors)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # as in ``ask``
         except OSError as error:
             raise self._break("sending the plan", error) from error
 
@@ -84,6 +86,8 @@ class Channel:
         """Send a request without operand at once (the channel is empty). Raises ``ChannelBroken``."""
         try:
             self._socket.send(wire.encode_request(request))
+        except (BrokenPipeError, ConnectionResetError):
+            return  # init failed and went: its last word waits to be read, and says more than this
         except OSError as error:
             raise self._break("sending a request", error) from error
 
@@ -103,11 +107,18 @@ class Channel:
 
     async def first(self) -> wire.Ready | wire.Failed:
         """The first record: whether the plan was carried out. Before ``serve`` runs only."""
+        reset = False
         while True:
             try:
                 data = self._socket.recv(_RECORD_MAX)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._socket)
+                continue
+            except ConnectionResetError as error:
+                # Init went with our requests unread. The kernel says so once, before what init had written.
+                if reset:
+                    raise self._break("reading the first record", error) from error
+                reset = True
                 continue
             except OSError as error:
                 raise self._break("reading the first record", error) from error
