@@ -10,7 +10,7 @@ from supervisor.sandbox import wire
 from supervisor.sandbox.channel import Channel
 from supervisor.sandbox.wire import Request
 
-FAILED = wire.REPLY.pack(2, 3, 14, 22, 0, 0, 0, 0)
+FAILED = wire.REPLY.pack(2, 3, 0, 22, 14, 0, 0, 0)  # step 3, of kind 14: EINVAL
 
 
 def ends() -> tuple[Channel, socket.socket]:
