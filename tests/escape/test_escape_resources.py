@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import trio
@@ -54,6 +55,34 @@ async def test_memory_is_stopped_and_named() -> None:
             small = hog.replace("range(40)", "range(8)")
             stop = await stopped(box, f'for i in 1 2 3 4; do python3 -I -S -c "{small}" & done; wait')
             assert stop.what == "memory"
+
+
+# Memory that belongs to no process alone. Each holds twice the cap, then waits to be found.
+SHARED = {
+    "memfds": "fds = [os.memfd_create('m') for _ in range(8)]\nfor i in range(512): os.write(fds[i % 8], b'm' * (1 << 20))",
+    "shared mappings": (
+        "for _ in range(3): os.fork()\n"  # eight processes: where only RLIMIT_AS holds, it holds each by itself
+        "m = mmap.mmap(-1, 64 << 20)\nfor at in range(0, 64 << 20, 1 << 20): m[at:at + (1 << 20)] = b'm' * (1 << 20)"
+    ),
+    "files of the private tmpfs": "for i in range(16):\n with open(f'/tmp/{i}', 'wb') as f: f.write(b'm' * (31 << 20))",
+}
+
+
+@pytest.mark.parametrize("script", SHARED.values(), ids=SHARED.keys())
+async def test_shared_memory_counts_like_any_other(script: str) -> None:
+    async with jail(replace(SMALL, disk=1 << 30, file_size=1 << 30)) as box:
+        stop = await stopped(box, f'python3 -I -S -c "import mmap, os, time\n{script}\ntime.sleep(30)"')
+    assert (stop.what, stop.limit) == ("memory", 256 << 20)
+
+
+async def test_cpu_seconds_of_children_that_nobody_waits_for_count() -> None:
+    script = (
+        "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n if os.fork() == 0:\n"
+        "  end = time.time() + 0.3\n  while time.time() < end: pass\n  os._exit(0)\n time.sleep(0.25)"
+    )
+    async with jail(Limits(cpu_seconds=1, wall_seconds=30)) as box:
+        stop = await stopped(box, f'python3 -I -S -c "{script}"')
+    assert stop.what == "cpu_seconds"
 
 
 async def test_cpu_seconds_are_stopped_and_named() -> None:
