@@ -40,7 +40,8 @@ def run(words: Sequence[str], timeout: float | None) -> int:
     for notice in outcome.closing.notices:
         relay.notice("session", notice)
     if outcome.execution is not None and outcome.execution.timed_out:
-        err(paint("the command ran longer than allowed and was ended", RED))
+        err(paint("the command ran longer than allowed and was ended", RED)
+            + " (--timeout lowers the bound, LEMNISCATE_COMMAND_MAX_SECONDS raises it)")
     if outcome.closing.stop is not None:
         err(paint("stopped: ", RED) + visible(outcome.closing.stop.text, lines=False))
     dropped = 0 if outcome.execution is None else outcome.execution.dropped_stdout + outcome.execution.dropped_stderr

@@ -5,7 +5,6 @@ may run is not asked here: the guard machine has said so, and it is in the journ
 """
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 
@@ -51,11 +50,17 @@ class Executor:
         return await self._file(call_id, action)
 
     async def own(self, call_id: str, argv: Sequence[bytes], cwd: bytes, seconds: float | None) -> ActionFinished:
-        """The person's own command (`lemni exec`): its output is relayed whole, its duration is the sandbox's."""
+        """The person's own command (`lemni exec`): its output is relayed whole, its duration is bounded as any (CB-02)."""
+        bound = float(self._bounds.command_seconds)
+        if seconds is not None and seconds > bound:
+            self._watcher.notice(
+                "command_bound",
+                f"{seconds:g} s is above the bound of a command: {bound:g} s hold (LEMNISCATE_COMMAND_MAX_SECONDS raises it)",
+            )
         # env looks the name up in the sandbox's PATH, and has the shell's statuses 126 and 127. A name with "=" would be
         # an assignment to it: such a name is run as it stands.
         whole = tuple(argv) if b"=" in argv[0] else (b"/usr/bin/env", b"--", *argv)
-        command = Command(whole, cwd=cwd, timeout=math.inf if seconds is None else seconds, keep=0, relay=True)
+        command = Command(whole, cwd=cwd, timeout=min(bound, seconds or bound), keep=0, relay=True)
         ran = await self._sandbox.run(command, lambda stream, data: self._watcher.output(call_id, stream, data))
         state = CallState.ERRORED if ran.timed_out or ran.killed else CallState.DONE
         return ActionFinished(call_id, state, "", Reason.TIMEOUT if ran.timed_out else None, ran)

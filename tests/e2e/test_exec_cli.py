@@ -40,6 +40,14 @@ def test_a_terminal_is_protected_from_the_command(repo: Path, home: Path) -> Non
     assert shown == b"<U+001B>]0;title<U+0007>"
 
 
+@pytest.mark.parametrize("asked", [(), ("--timeout", "3600")])
+def test_the_bound_of_a_command_holds_for_it_too(repo: Path, home: Path, asked: tuple[str, ...]) -> None:
+    ended = lemni("exec", *asked, "--", "sleep", "50", cwd=repo, home=home, env={"LEMNISCATE_COMMAND_MAX_SECONDS": "1"})
+    assert ended.code == 137
+    assert "longer than allowed" in ended.err
+    assert ("3600 s is above the bound" in ended.err) == bool(asked)
+
+
 def test_changes_are_kept_and_their_id_is_told(repo: Path, home: Path) -> None:
     ended = lemni("exec", "--", "sh", "-c", "echo new > README; rm src/a.py", cwd=repo, home=home)
     assert (ended.code, ended.out) == (0, "")
