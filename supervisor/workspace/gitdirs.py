@@ -2,7 +2,7 @@
 
 A linked worktree, a submodule opened by itself and a separate git directory keep git's directory outside the project's root. It
 becomes a second working copy at /gitdir, disposable like the first (B12), and two pointers are rewritten in the copies: the
-project's ``.git`` file, and what points back at the working tree. Pure text: gitrepository-layout(5).
+project's ``.git`` file, and what points back at the working tree. See gitrepository-layout(5).
 """
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -286,3 +287,43 @@ def test_type_changes(repository: Path, tmp_path: Path) -> None:
     found = tree(repository)
     assert found[b"src"] == ("file", 0o644, b"s\n")
     assert found[b"untracked"] == ("link", 0, b"src")
+
+
+MOUNTED = """
+import os, sys, trio
+from pathlib import Path
+from supervisor.workspace.blobs import Blobs
+from supervisor.workspace.exclusions import Exclusions
+from supervisor.workspace.open import open_workspace
+from supervisor.workspace.overlay import OverlayLayers
+from supervisor.workspace.project import find_project
+
+root, state = Path(sys.argv[1]), Path(sys.argv[2])
+
+async def main():
+    project = find_project(bytes(root))
+    async with open_workspace(project, Exclusions.parse(), state / "scratch", os.geteuid(), os.getegid()) as workspace:
+        copy = Path(os.fsdecode(workspace.copies[0].path))
+        assert (copy / "m n/mounted").read_text() == "m"
+        assert not (copy / ".env").exists()
+        assert any("m n" in notice for notice in workspace.notices), workspace.notices
+        assert os.stat(copy / "a.txt").st_ino != os.stat(root / "a.txt").st_ino
+        with (copy / "m n/mounted").open("a") as file:
+            file.write("ore")
+        (copy / "src/b.py").unlink()
+        found = workspace.collect(Blobs(state / "blobs"))
+        assert [entry.path for entry in found.entries] == [b"m n/mounted", b"src/b.py"], found
+
+trio.run(main)
+"""
+
+
+@pytest.mark.needs("userns")
+def test_a_mount_beneath_the_project_makes_a_plain_copy(repository: Path, tmp_path: Path) -> None:
+    (repository / "m n").mkdir()
+    (repository / ".env").write_text("SECRET=1\n")
+    (tmp_path / "script.py").write_text(MOUNTED)
+    command = 'mount -t tmpfs none "$1/m n" && printf m > "$1/m n/mounted" && exec "$3" "$4" "$1" "$2"'
+    words = ["sh", "-ec", command, "sh", str(repository), str(tmp_path / "state"), sys.executable, str(tmp_path / "script.py")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run(["unshare", "-Urm", *words], check=True, env=environment)
