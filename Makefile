@@ -59,7 +59,8 @@ demo: build
 	@$(PY) -m demo
 
 test: build $(STAMPS)/test-system lint
-	@$(PY) -m pytest -m "not slow"
+	@exec </dev/null  # whatever make was started with, closed descriptors included
+	$(PY) -m pytest -m "not slow"
 	if [ "$$(id -u)" = 0 ] && [ -n "$(AS_USER_TESTS)" ]; then
 		echo "again as an ordinary user: $(AS_USER_TESTS)"
 		tools/as-user $(PY) -m pytest -p no:cacheprovider -m "not slow" $(AS_USER_TESTS)
