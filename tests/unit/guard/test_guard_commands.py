@@ -87,7 +87,10 @@ def test_what_only_looks_alike_is_not_refused(command: str) -> None:
     assert judge_command(command, EVERYTHING).verdict is not Verdict.EXCLUDE
 
 
-@pytest.mark.parametrize("command", ["echo 'a", 'echo "a', "echo a\0b", "echo \ud800", "x" * (LIMIT + 1), "ls; echo '", "env " * 20000 + "ls"])
+@pytest.mark.parametrize(
+    "command",
+    ["echo 'a", 'echo "a', "echo a\0b", "echo \ud800", "x" * (LIMIT + 1), "ls; echo '", "env " * 20000 + "ls"],
+)
 def test_an_analysis_that_fails_refuses(command: str) -> None:
     found = judge_command(command, EVERYTHING)
     assert (found.verdict, found.reason) == (Verdict.EXCLUDE, Reason.EVALUATION_FAILED)
