@@ -23,7 +23,7 @@ from supervisor.sandbox.groups import Group
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.links import links
 from supervisor.sandbox.machine import HostFacts
-from supervisor.sandbox.ops import Op, Proc, TakeIds
+from supervisor.sandbox.ops import Op, Overlay, Proc, TakeIds
 from supervisor.sandbox.plan import Draft, Layers
 from supervisor.sandbox.spec import Limits, OverlayCopy, PlainCopy, SandboxSpec
 from supervisor.sandbox.usage import Watched
@@ -31,6 +31,7 @@ from supervisor.sandbox.wire import Failed
 
 READY_MS = 100  # the answer comes within 3 ms on an idle machine; waiting for it here spares turns of the loop
 _PLANS = 64
+OVERLAY_REFUSED = "overlay_refused"  # by the file system of a layer (NFS, another overlay, …): a plain copy needs none
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,8 @@ def failure(failed: Failed, steps: tuple[Op, ...], switches: dict[str, int]) -> 
         return HostUnfit("mounting a fresh /proc", on=on, errno=failed.errno, remedy=layers.COVERED)
     if refused and switches.get("apparmor_restrict_unprivileged_userns") == 1 and failed.step <= _first_mount(steps):
         return HostUnfit("building inside the user namespace", on=on, errno=failed.errno, remedy=layers.UBUNTU)
+    if isinstance(step, Overlay):
+        return LaunchFailed("mounting the working copy", on=on, errno=failed.errno, code=OVERLAY_REFUSED)
     return LaunchFailed("building the sandbox", on=on, errno=failed.errno)
 
 

@@ -303,7 +303,7 @@ class Session:
         self.layers, self.opened_us = sandbox.layers, sandbox.opened_us
         on, off = record.layer_texts(self.layers)
         await self._note(entry.SandboxOpened(self.opened_us, on, off))
-        for text in self._house.workspace.notices:
+        for text in self._house.notices:
             await self._announce("workspace", text)
         self._executor = Executor(sandbox, self._house.files, self.bounds, self._watcher)
         nursery.start_soon(self._watch)

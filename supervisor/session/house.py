@@ -13,9 +13,10 @@ from pathlib import Path
 
 import trio
 
-from supervisor.errors import LemniError, WorkspaceError
+from supervisor.errors import LaunchFailed, LemniError, WorkspaceError
 from supervisor.sandbox import life
 from supervisor.sandbox.life import Sandbox, Usage
+from supervisor.sandbox.opening import OVERLAY_REFUSED
 from supervisor.sandbox.spec import OverlayCopy, PlainCopy, SandboxSpec
 from supervisor.session.prepare import HOME_FILES, Prepared
 from supervisor.types import Stop
@@ -50,49 +51,63 @@ class House:
         self._gone = trio.Event()
         self._collect = False
         self._entered = False
+        self._standing = False
         self._closed = Closed(Usage(0, 0, 0))
+        self.notices: tuple[str, ...] = ()
         self.sandbox: Sandbox
         self.workspace: Workspace
         self.files: FileView
 
     async def live(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, stand until ``close``, destroy, collect. Errors of opening are raised; those of the end are in ``Closed``."""
-        prepared = self._prepared
-        project, host = prepared.project, prepared.host
-        scratch = prepared.state / "scratch" / self._session
         self._entered = True
-        standing = False
         try:
-            with (
-                life.claim(host, prepared.state, project.root, project.owner_uid, project.owner_gid) as claim,
-                trio.CancelScope() as scope,
-            ):
-                ids = claim.ids
-                async with open_workspace(
-                    project, prepared.exclusions, scratch, ids.command_host_uid, ids.command_host_gid,
-                    want_copy=claim.must_copy, hidden=_hidden(prepared.state),
-                ) as workspace:
-                    self.workspace = workspace
-                    async with life.open_sandbox(self._spec(workspace), host, claim, prepared.profile) as sandbox:
-                        self.sandbox = sandbox
-                        as_command = (ids.command_host_uid, ids.command_host_gid) if host.privileged else (None, None)
-                        self.files = FileView(sandbox.workdir, *as_command)
-                        scope.shield = standing = True
-                        task_status.started()
-                        await self._over.wait()
-                    self._closed.usage = sandbox.usage()
-                    with trio.move_on_after(0.01):  # it is there or it is not: nothing is waited for
-                        self._closed.excess = await sandbox.exceeded()
-                    if self._collect:
-                        await trio.to_thread.run_sync(self._collect_changes)
+            try:
+                await self._stand(task_status, want_copy=False)
+            except LaunchFailed as refused:
+                if self._standing or refused.code != OVERLAY_REFUSED:
+                    raise
+                self.notices = (
+                    f"no overlay can be mounted over this project with its scratch in {self._prepared.state} "
+                    f"({refused.errno_name}): the working copy is a plain copy",
+                )
+                await self._stand(task_status, want_copy=True)
         except (LemniError, OSError) as error:
-            if not standing:
+            if not self._standing:
                 raise
             self._closed.error = error if isinstance(error, LemniError) else WorkspaceError(
                 "collecting the changes", on=error.filename, errno=error.errno
             )
         finally:
             self._gone.set()
+
+    async def _stand(self, task_status: trio.TaskStatus[None], *, want_copy: bool) -> None:
+        prepared = self._prepared
+        project, host = prepared.project, prepared.host
+        scratch = prepared.state / "scratch" / self._session
+        with (
+            life.claim(host, prepared.state, project.root, project.owner_uid, project.owner_gid) as claim,
+            trio.CancelScope() as scope,
+        ):
+            ids = claim.ids
+            async with open_workspace(
+                project, prepared.exclusions, scratch, ids.command_host_uid, ids.command_host_gid,
+                want_copy=want_copy or claim.must_copy, hidden=_hidden(prepared.state),
+            ) as workspace:
+                self.workspace = workspace
+                self.notices += workspace.notices
+                async with life.open_sandbox(self._spec(workspace), host, claim, prepared.profile) as sandbox:
+                    self.sandbox = sandbox
+                    as_command = (ids.command_host_uid, ids.command_host_gid) if host.privileged else (None, None)
+                    self.files = FileView(sandbox.workdir, *as_command)
+                    scope.shield = self._standing = True
+                    task_status.started()
+                    await self._over.wait()
+                self._closed.usage = sandbox.usage()
+                with trio.move_on_after(0.01):  # it is there or it is not: nothing is waited for
+                    self._closed.excess = await sandbox.exceeded()
+                if self._collect:
+                    await trio.to_thread.run_sync(self._collect_changes)
 
     def abandon(self) -> None:
         """Let the task end even when nobody could close it properly: a shielded task that waits for ever is worse."""
