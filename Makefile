@@ -32,11 +32,15 @@ help:
 
 build: $(STAMPS)/built
 
-$(STAMPS)/system:
-	@test -n "$(PYTHON)" || { echo "lemni needs Python 3.11 or newer: sudo apt-get install python3" >&2; exit 1; }
-	tools/packages "$(PYTHON)" build
-	test -x $(PY) || "$(PYTHON)" -m venv $(VENV)
+# A recipe of its own: the next one looks for the interpreter anew, and finds what this one may have installed.
+$(STAMPS)/python:
+	@test -n "$(PYTHON)" || tools/packages "" build
 	mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/system: $(STAMPS)/python
+	@tools/packages "$(PYTHON)" build
+	test -x $(PY) || "$(PYTHON)" -m venv $(VENV)
+	touch $@
 
 $(STAMPS)/test-system: $(STAMPS)/system
 	@tools/packages "$(PYTHON)" test
