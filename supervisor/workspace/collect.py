@@ -13,12 +13,12 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from native import files
 from supervisor.errors import WorkspaceError
-from supervisor.workspace import links
+from supervisor.workspace import links, lookalikes
 from supervisor.workspace.blobs import Blobs, Digest, digest, is_hollow, open_regular
 from supervisor.workspace.changes import ChangeSet, Entry, Kind, State, changed
 from supervisor.workspace.exclusions import Exclusions
@@ -62,12 +62,15 @@ class Collector:
     # -- what both kinds of working copy need
 
     def result(self) -> ChangeSet:
-        """The change set, with links judged by the tree as it will be."""
+        """The change set, with links and what looks like a repository judged by the tree as it will be."""
         for path, entry in self.entries.items():
             if entry.after is not None and entry.after.kind is Kind.SYMLINK and not entry.refused:
                 why = links.why_not(path, entry.after.target, self._link_after)
                 if why:
-                    self._add(Entry(path, entry.before, entry.after, entry.conflict, why, entry.debris))
+                    self._add(replace(entry, refused=why))
+        for path in list(lookalikes.planted(self.entries, self._stands)):
+            if not self.entries[path].refused:
+                self._add(replace(self.entries[path], refused=lookalikes.WHY))
         left_out = len(self.notices) - _NOTICES
         notices = self.notices[:_NOTICES] + ([f"… and {left_out} more notices of this kind"] if left_out > 0 else [])
         return ChangeSet.of(self.entries.values(), notices)
@@ -304,6 +307,16 @@ class Collector:
         finally:
             os.close(fd)
         return State(Kind.FILE, mode, found.size, found.sha256, found.text), ""
+
+    def _stands(self, path: bytes) -> bool:
+        """Whether the developer has something at this path now."""
+        parent = self._open_lower(os.path.dirname(path))
+        if parent is None:
+            return False
+        try:
+            return _lstat(parent, os.path.basename(path)) is not None
+        finally:
+            os.close(parent)
 
     def _link_after(self, path: bytes) -> bytes | None:
         """The target of what will be a link at this path once the changes are applied."""

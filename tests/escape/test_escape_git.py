@@ -67,3 +67,34 @@ def test_nothing_planted_runs_or_comes_out(tmp_path: Path, vector: str) -> None:
     for words in (("status", "--porcelain"), ("diff",), ("add", "-A"), ("commit", "-qm", "mine")):
         git(*words)
     assert not mark.exists(), "the developer's own git ran something of the session's"
+
+
+BARE = "mkdir -p {d}/objects {d}/refs; echo 'ref: refs/heads/main' > {d}/HEAD"
+TRAP = "printf '[core]\\n\\tfsmonitor = \"echo x >> {mark}; false\"\\n\\tworktree = ..\\n' > {d}/config"
+LOOKALIKES = {
+    "a bare repository": f"{BARE}; {TRAP}",
+    "one whose HEAD is a link": f"{BARE}; {TRAP}; ln -sfn refs/heads/main {{d}}/HEAD",
+    "one that borrows from another": f"{BARE}; mv {{d}}/objects {{d}}/refs .; echo .. > {{d}}/commondir; {TRAP}",
+    "the configuration of one that was there": "printf '[core]\\n\\tfsmonitor = \"echo x >> {mark}\"\\n' > fixture/config",
+    "a hook of one that was there": "mkdir -p fixture/hooks; echo 'echo x >> {mark}' > fixture/hooks/post-checkout",
+}
+
+
+@pytest.mark.parametrize("vector", LOOKALIKES)
+def test_nothing_enters_what_git_takes_for_a_repository(tmp_path: Path, vector: str) -> None:
+    root, mark = tmp_path / "project", tmp_path / "mark"
+    for directory in ("fixture/objects", "fixture/refs", "plain"):
+        (root / directory).mkdir(parents=True)
+    (root / "fixture/HEAD").write_text("ref: refs/heads/main\n")
+    (root / "plain/HEAD").write_text("a file of this name alone is nothing\n")
+    planted = LOOKALIKES[vector].format(mark=mark, d="deep/er") + "; echo mine > kept; echo mine > plain/HEAD"
+    changes, blobs = session(root, tmp_path / "state", lambda: subprocess.run(["sh", "-c", planted], check=True))
+    assert isinstance(applied(root, tmp_path / "state", changes, blobs), Applied)
+    assert {entry.path for entry in changes.proposed} >= {b"kept", b"plain/HEAD"}
+    assert not {b"deep/er/HEAD", b"deep/er/config", b"fixture/config", b"fixture/hooks/post-checkout"} & {
+        entry.path for entry in changes.proposed
+    }
+    for directory in ("deep/er", "fixture"):
+        if (root / directory).is_dir():
+            subprocess.run(["git", "status"], cwd=root / directory, check=False, capture_output=True)
+    assert not mark.exists(), "the developer's own git ran something of the session's"
