@@ -3,7 +3,9 @@
 Where it may be made: root makes it below the root of the mounted hierarchy; an ordinary user needs a subtree that was
 delegated to it, which systemd does for everything below ``user@UID.service``. A group that holds processes cannot hand
 controllers to children, so the place is the nearest ancestor of our own group that we may write, whose controllers can be
-switched on, and that is empty or the root.
+switched on, and that is empty or the root. Where our own group is all that was delegated (a service with ``Delegate=yes``,
+a user of its own), nothing above is ours, and it holds us: then we go into a child of it first, as systemd's documentation
+of delegation asks, provided that nobody else is in it.
 
 ``memory.oom.group`` makes the kernel kill the whole sandbox when it runs out of memory, init included; no swap.
 """
@@ -16,6 +18,7 @@ from supervisor.sandbox.groups import NEEDED, PERIOD_US, CgroupHost, Mounted, Sa
 from supervisor.sandbox.spec import Limits
 
 CONTROLLERS = ("memory", "pids", "cpu")
+SUPERVISOR = "lemni-supervisor"  # the child that we go into
 
 
 def settings(limits: Limits) -> tuple[tuple[str, str, bool], ...]:
@@ -38,28 +41,56 @@ def find(mounted: Mounted) -> CgroupHost:
     lacking = [c for c in NEEDED if c not in available]
     if lacking:
         return CgroupHost(0, why=f"v2: no {', '.join(lacking)} controller")
-    place = mounted.v2.rstrip("/") or top
+    own = mounted.v2.rstrip("/") or top
+    found = _nearest(own, top)
+    if found is None and own != top and _enter_child(own):
+        found = _nearest(own, top)
+    return found or CgroupHost(0, why="v2: no subtree is delegated to this user")
+
+
+def _nearest(own: str, top: str) -> CgroupHost | None:
+    """The first group from ``own`` upwards that can have children with the needed controllers."""
+    place = own
     while place.startswith(top):
-        on = _switch_on(place) if os.access(place, os.W_OK) and os.access(f"{place}/cgroup.procs", os.W_OK) else ()
+        on = _switch_on(place) if _ours(place) else ()
         if all(c in on for c in NEEDED):
             return CgroupHost(2, tuple((c, place) for c in CONTROLLERS if c in on))
         if place == top:
             break
         place = os.path.dirname(place)
-    return CgroupHost(0, why="v2: no subtree is delegated to this user")
+    return None
+
+
+def _ours(place: str) -> bool:
+    return os.access(place, os.W_OK) and os.access(f"{place}/cgroup.procs", os.W_OK)
+
+
+def _enter_child(own: str) -> bool:
+    """Move this process, if it is alone in its delegated group, into a child, so that the group can hand on controllers."""
+    available = words(f"{own}/cgroup.controllers")
+    alone = words(f"{own}/cgroup.procs") == (str(os.getpid()),)
+    if not (alone and _ours(own) and all(c in available for c in NEEDED)):
+        return False
+    try:
+        os.makedirs(f"{own}/{SUPERVISOR}", 0o755, exist_ok=True)
+        write(f"{own}/{SUPERVISOR}/cgroup.procs", "0")  # "0": whoever writes, with all its threads
+    except OSError:
+        return False
+    return True
 
 
 def _switch_on(place: str) -> tuple[str, ...]:
     """Hand the controllers to the children of ``place``; those that are on afterwards."""
-    wanted = [c for c in CONTROLLERS if c in words(f"{place}/cgroup.controllers")]
-    on = words(f"{place}/cgroup.subtree_control")
-    for controller in wanted:
-        if controller not in on:
-            try:
-                write(f"{place}/cgroup.subtree_control", f"+{controller}")
-            except OSError:  # EBUSY: it holds processes; EACCES: not ours
-                continue
-    return words(f"{place}/cgroup.subtree_control")
+    file = f"{place}/cgroup.subtree_control"
+    on = words(file)
+    off = [c for c in CONTROLLERS if c not in on and c in words(f"{place}/cgroup.controllers")]
+    if off:
+        try:
+            # All or none: cpu and pids alone would be taken by a group that holds processes, and stay on there for nothing.
+            write(file, " ".join(f"+{c}" for c in off))
+        except OSError:  # EBUSY: it holds processes; EACCES: not ours
+            return on
+    return words(file)
 
 
 class GroupV2:
