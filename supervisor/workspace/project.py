@@ -58,8 +58,8 @@ class Project:
 def find_project(start: bytes) -> Project:
     """The project of a directory: its git root, or itself where there is none.
 
-    ProjectError codes: ``bare_repository``, ``inside_git_directory``, ``git_pointer_broken``, ``project_unreadable``,
-    ``project_refused`` (``/`` itself).
+    ProjectError codes: ``bare_repository``, ``inside_git_directory``, ``git_pointer_broken``, ``git_pointer_foreign``,
+    ``project_unreadable``, ``project_refused`` (``/`` itself).
     """
     try:
         here = os.path.realpath(start, strict=True)
@@ -107,6 +107,7 @@ def _layout(root: bytes) -> GitLayout | None:
             raise _bare(dotgit)
         real = os.path.realpath(dotgit)
         inside = real.startswith(root + b"/")  # .git may be a link to a directory elsewhere
+        _refuse_foreign(root, real)
         return GitLayout(GitKind.DIRECTORY if inside else GitKind.SUBMODULE, real, real)
     if not stat.S_ISREG(mode):
         return None
@@ -121,11 +122,14 @@ def _layout(root: bytes) -> GitLayout | None:
     if not os.path.isfile(common_file):
         if _is_bare(gitdir):
             raise _bare(gitdir)
+        _refuse_foreign(root, gitdir)
         return GitLayout(GitKind.SUBMODULE, gitdir, gitdir)
     common = os.path.realpath(os.path.join(gitdir, _line(common_file)))
     name = os.path.basename(gitdir)
     if not _is_git_directory(common) or gitdir != os.path.join(common, b"worktrees", name):
         raise _broken(dotgit, f"{os.fsdecode(gitdir)} is no worktree of {os.fsdecode(common)}")
+    if os.path.realpath(os.path.join(gitdir, _line(os.path.join(gitdir, b"gitdir")))) != dotgit:
+        raise _foreign(dotgit, gitdir, "run `git worktree repair` here if you moved this working tree")
     return GitLayout(GitKind.WORKTREE, gitdir, common, name)
 
 
@@ -151,6 +155,32 @@ def _refuse_git_directory(path: bytes) -> None:
             code="inside_git_directory",
         )
     raise _bare(path)
+
+
+def _refuse_foreign(root: bytes, gitdir: bytes) -> None:
+    """Refuse a directory of another working tree: a project that somebody else packed must not show a session what that holds.
+
+    A submodule's says whose it is (``core.worktree``); a separate one says nothing, and belongs to nobody else unless it is
+    the ``.git`` of the directory above it.
+    """
+    if gitdir.startswith(root + b"/"):
+        return
+    named = _core(gitdir, b"worktree")
+    if named is None and os.path.basename(gitdir) != b".git":
+        return
+    owner = os.path.realpath(os.path.join(gitdir, named or b".."))
+    if owner != root:
+        raise _foreign(os.path.join(root, b".git"), gitdir, f"start in {os.fsdecode(owner)}")
+
+
+def _foreign(dotgit: bytes, gitdir: bytes, remedy: str) -> ProjectError:
+    return ProjectError(
+        "reading where git keeps its directory",
+        on=os.fsdecode(dotgit),
+        why=f"it names {os.fsdecode(gitdir)}, which belongs to another working tree",
+        remedy=remedy,
+        code="git_pointer_foreign",
+    )
 
 
 def _bare(path: bytes) -> ProjectError:
@@ -186,18 +216,21 @@ def _line(path: bytes) -> bytes:
 
 
 def _is_bare(gitdir: bytes) -> bool:
-    """``core.bare`` of this directory's own configuration file; includes are not followed."""
+    return (_core(gitdir, b"bare") or b"").lower() in (b"true", b"yes", b"on", b"1")
+
+
+def _core(gitdir: bytes, wanted: bytes) -> bytes | None:
+    """``core.WANTED`` of this directory's own configuration file; includes are not followed. A key without value is true."""
     path = os.path.join(gitdir, b"config")
     if not os.path.isfile(path):
-        return False
-    section, bare = b"", False
+        return None
+    section, found = b"", None
     for raw in _read(path, _CONFIG_LIMIT).splitlines():
         line = raw.strip()
         if line.startswith(b"["):
             section, _, line = line[1:].partition(b"]")
             line = line.strip()
         key, equals, value = line.partition(b"=")
-        if section.strip().lower() == b"core" and key.strip().lower() == b"bare":
-            word = value.split(b"#")[0].split(b";")[0].strip().strip(b'"').lower()
-            bare = not equals or word in (b"true", b"yes", b"on", b"1")
-    return bare
+        if section.strip().lower() == b"core" and key.strip().lower() == wanted:
+            found = value.split(b"#")[0].split(b";")[0].strip().strip(b'"') if equals else b"true"
+    return found

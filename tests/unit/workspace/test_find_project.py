@@ -19,6 +19,9 @@ git init -q lib; cd lib; echo l > l; git add .; git commit -qm l; cd ..
 git -C main -c protocol.file.allow=always submodule -q add ../lib vendor/lib
 git init -q --bare bare.git; git init -q --separate-git-dir sepgit sep; mkdir plain plain/.git; ln -s main/x link
 mkdir hub; git clone -q --bare main hub/.bare; echo 'gitdir: ./.bare' > hub/.git; git -C hub worktree add -q tree 2> /dev/null
+mkdir away; mv lib/.git away/libgit; ln -s ../away/libgit lib/.git
+mkdir stolen taken twin sunk; echo 'gitdir: ../main/.git' > stolen/.git; ln -s ../main/.git taken/.git
+echo 'gitdir: ../main/.git/worktrees/wt' > twin/.git; echo 'gitdir: ../main/.git/modules/vendor/lib' > sunk/.git
 mkdir broken; echo 'gitdir: nowhere' > broken/.git; mkdir odd; echo hello > odd/.git
 """
 
@@ -36,6 +39,7 @@ def made(tmp_path: Path) -> Path:
     ("wt", "wt", b".", GitKind.WORKTREE, "main/.git"),
     ("main/vendor/lib", "main/vendor/lib", b".", GitKind.SUBMODULE, "main/.git/modules/vendor/lib"),
     ("sep", "sep", b".", GitKind.SUBMODULE, "sepgit"),
+    ("lib", "lib", b".", GitKind.SUBMODULE, "away/libgit"),
     ("hub/tree", "hub/tree", b".", GitKind.WORKTREE, "hub/.bare"),
     ("plain", "plain", b".", None, ""),
     ("plain/.git", "plain/.git", b".", None, ""),
@@ -54,7 +58,8 @@ def test_layouts(made: Path, start: str, root: str, within: bytes, kind: GitKind
     ("bare.git", "bare_repository"), ("bare.git/refs", "bare_repository"), ("main/.git", "inside_git_directory"),
     ("main/.git/objects", "inside_git_directory"), ("hub", "bare_repository"), ("broken", "git_pointer_broken"),
     ("odd", "git_pointer_broken"), ("missing", "project_unreadable"), ("main/a", "project_unreadable"),
-    ("/", "project_refused"),
+    ("/", "project_refused"), ("stolen", "git_pointer_foreign"), ("taken", "git_pointer_foreign"),
+    ("twin", "git_pointer_foreign"), ("sunk", "git_pointer_foreign"),
 ])
 def test_refusals(made: Path, start: str, code: str) -> None:
     with pytest.raises(ProjectError) as caught:
