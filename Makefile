@@ -74,11 +74,18 @@ lint: $(STAMPS)/installed
 	@$(VENV)/bin/ruff check -q .
 	$(VENV)/bin/mypy $(CODE)
 
-check: build lint
-	@$(PY) -m pytest -q -m "not slow" tests/architecture tests/unit tests/property
+# Types are checked on one core while the tests run on the other.
+check: build
+	@exec </dev/null
+	$(VENV)/bin/ruff check -q .
+	$(VENV)/bin/mypy $(CODE) & types=$$!
+	$(PY) -m pytest -q -m "not slow and not kernel" tests/architecture tests/unit tests/property
+	wait $$types
 
 test-long: build $(STAMPS)/test-system
-	@$(PY) -m pytest -m slow || [ $$? = 5 ]
+	@exec </dev/null
+	$(PY) -m pytest -m slow || [ $$? = 5 ]
+	$(PY) -m pytest -q --hypothesis-profile=long tests/property $(wildcard tests/fuzz)
 
 bench: build $(STAMPS)/test-system
 	@$(PY) -m benchmarks

@@ -13,8 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support import needs
+
+# A busy machine is no failure. ``make test-long`` takes the second profile.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("suite"), max_examples=2000)
+settings.load_profile("suite")
 
 KEPT = {needs.MUST_RUN}
 
