@@ -51,7 +51,7 @@ async def test_memory_is_stopped_and_named() -> None:
             stop = await stopped(box, f'python3 -I -S -c "{hog}"')
             assert (stop.what, stop.limit) == ("memory", 256 << 20)
         else:
-            # One process alone meets RLIMIT_AS; together they are summed from outside.
+            # One process alone meets RLIMIT_DATA; together they are summed from outside.
             small = hog.replace("range(40)", "range(8)")
             stop = await stopped(box, f'for i in 1 2 3 4; do python3 -I -S -c "{small}" & done; wait')
             assert stop.what == "memory"
@@ -61,7 +61,7 @@ async def test_memory_is_stopped_and_named() -> None:
 SHARED = {
     "memfds": "fds = [os.memfd_create('m') for _ in range(8)]\nfor i in range(512): os.write(fds[i % 8], b'm' * (1 << 20))",
     "shared mappings": (
-        "for _ in range(3): os.fork()\n"  # eight processes: where only RLIMIT_AS holds, it holds each by itself
+        "for _ in range(3): os.fork()\n"  # eight processes: where only limits of processes hold, they hold each by itself
         "m = mmap.mmap(-1, 64 << 20)\nfor at in range(0, 64 << 20, 1 << 20): m[at:at + (1 << 20)] = b'm' * (1 << 20)"
     ),
     "files of the private tmpfs": "for i in range(16):\n with open(f'/tmp/{i}', 'wb') as f: f.write(b'm' * (31 << 20))",
@@ -73,6 +73,12 @@ async def test_shared_memory_counts_like_any_other(script: str) -> None:
     async with jail(replace(SMALL, disk=1 << 30, file_size=1 << 30)) as box:
         stop = await stopped(box, f'python3 -I -S -c "import mmap, os, time\n{script}\ntime.sleep(30)"')
     assert (stop.what, stop.limit) == ("memory", 256 << 20)
+
+
+async def test_cpu_seconds_of_one_process_are_named_before_it_is_killed_alone() -> None:
+    async with jail(Limits(cpu_seconds=1, wall_seconds=30)) as box:
+        stop = await stopped(box, "while :; do :; done; echo; sleep 20")
+    assert stop.what == "cpu_seconds"
 
 
 async def test_cpu_seconds_of_children_that_nobody_waits_for_count() -> None:
