@@ -247,6 +247,7 @@ def rlimits(limits: Limits, watched: bool) -> tuple[tuple[int, int], ...]:
         (NOFILE, limits.open_files),
         (FSIZE, limits.file_size),
     )
-    # The namespace counts its own processes: init and a shim are in that count beside the commands'.
-    instead = ((NPROC, limits.processes + 2), (AS, limits.memory), (CPU, limits.cpu_seconds))
+    # The namespace counts its own processes: init and a shim are in that count beside the commands'. One second more than the
+    # cap, so that the watcher comes first, and names it, where a single process used it all up.
+    instead = ((NPROC, limits.processes + 2), (AS, limits.memory), (CPU, limits.cpu_seconds + 1))
     return always + instead if watched else always
