@@ -146,6 +146,9 @@ class Sandbox:
         try:
             environment = (*self._environment, *command.environment) if command.environment else self._environment
             stdio = (stdin, *streams.child_ends)
+            if not self.ids.shared:
+                for fd in stdio:  # theirs to open again by /dev/stdout and its kin
+                    os.fchown(fd, self.ids.command_host_uid, self.ids.command_host_gid)
             return await self._channel.run(command.argv, environment, command.cwd, stdio)
         finally:
             os.close(stdin)

@@ -68,6 +68,12 @@ async def test_standard_input_is_at_its_end() -> None:
         assert (await box.run(bash("cat; echo done"))).stdout == b"done\n"
 
 
+async def test_standard_streams_can_be_opened_by_name() -> None:
+    async with open_box() as box:
+        ran = await box.run(bash("cat /dev/stdin; echo out > /dev/stdout; echo err > /dev/stderr; echo fd > /proc/self/fd/1"))
+    assert (ran.code, ran.stdout, ran.stderr) == (0, b"out\nfd\n", b"err\n")
+
+
 async def test_output_beyond_the_bound_is_counted_and_dropped() -> None:
     async with open_box() as box:
         ran = await box.run(bash("head -c 5000000 /dev/zero; head -c 100 /dev/zero >&2", keep=1000))
