@@ -85,7 +85,13 @@ def test_a_step_that_the_host_refuses_is_the_hosts_fault(failed: Failed, switche
 
 
 def test_any_other_step_is_named_with_its_operand() -> None:
-    error = opening.failure(Failed(3, 14, 22, PlanFault.NONE), STEPS, {})
+    error = opening.failure(Failed(1, 14, 22, PlanFault.NONE), STEPS, {})
     assert not isinstance(error, HostUnfit)
-    assert str(error) == "building the sandbox (Overlay /workspace): EINVAL"
+    assert str(error) == "building the sandbox (Tmpfs /tmp): EINVAL"
     assert "header" in str(opening.failure(Failed(None, 0, 0, PlanFault.HEADER), STEPS, {}))
+
+
+def test_a_refused_overlay_has_a_code_since_a_plain_copy_can_take_its_place() -> None:
+    error = opening.failure(Failed(3, 14, 22, PlanFault.NONE), STEPS, {})
+    assert str(error) == "mounting the working copy (Overlay /workspace): EINVAL"
+    assert error.code == opening.OVERLAY_REFUSED
