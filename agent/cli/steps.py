@@ -5,11 +5,10 @@ lines and their last few, with the number of those between; the model's own view
 """
 from __future__ import annotations
 
-import codecs
-import re
+import dataclasses
 import time
-from collections import deque
 
+from agent.cli.flow import HEAD_LINES, TAIL_LINES, Output, Words
 from agent.cli.numbers import counted, milliseconds, size
 from agent.cli.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Status, err, paint
 from agent.cli.visible import deceptive, visible
@@ -29,9 +28,7 @@ from supervisor.types import (
     WriteCall,
 )
 
-HEAD_LINES, TAIL_LINES = 24, 4  # of one command's output or one edit; a whole screen is 24 lines at least
 QUIET_SECONDS = 1.0  # after this long without news, the status line says what is waited for
-_HALF_A_MARK = re.compile(r"<(U|0)?\Z")  # the start of what ``visible`` would mark, at the end of a fragment
 
 
 class Steps(SilentWatcher):
@@ -98,7 +95,7 @@ class Steps(SilentWatcher):
         self._line(paint("▸ ", CYAN, BOLD) + paint(proposal.tool, BOLD) + (" " + head if head else ""))
         for line in shortened(body):
             err("  " + line)
-        if deceptive(proposal.raw_arguments):
+        if any(deceptive(text) for text in dataclasses.astuple(proposal.action) if isinstance(text, str)):
             self._line(paint("! characters that a terminal does not show are written <U+…>", YELLOW))
 
     def state(self, call_id: str, tool: str, state: CallState) -> None:
@@ -120,7 +117,9 @@ class Steps(SilentWatcher):
             err("  " + paint("└ ", DIM) + ended(result.execution))
         if result.state is CallState.DONE:
             if result.execution is None:
-                err("  " + paint("└ ", DIM) + paint(_size_of(result.text), DIM))
+                err("  " + paint("└ ", DIM) + paint(_came_of(proposal.action, result.text), DIM))
+            return
+        if proposal.action is None and result.state is CallState.ERRORED:  # said where it was proposed
             return
         reason = result.reason.value if result.reason else result.state.value
         if result.execution is None or result.state is CallState.CANCELED:
@@ -157,74 +156,6 @@ class Steps(SilentWatcher):
     def _block(self, text: str) -> None:
         for line in text.splitlines():
             err("  " + paint("│ ", DIM) + line)
-
-
-class Words:
-    """The assistant's words, as they come; a mark that is cut between two fragments is still a mark."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._open = False
-        self.any = False
-
-    def write(self, fragment: str) -> None:
-        text = self._held + fragment
-        cut = _HALF_A_MARK.search(text)
-        self._held = text[cut.start():] if cut else ""
-        text = text[: cut.start()] if cut else text
-        if text:
-            self.any = True
-            err(visible(text), end="")
-            self._open = not text.endswith("\n")
-
-    def end(self) -> None:
-        """Put the cursor at the start of a line."""
-        if self._held:
-            err(visible(self._held), end="")
-            self._held, self._open = "", True
-        if self._open:
-            err()
-            self._open = False
-
-
-class Output:
-    """One command's output: the first lines as they come, the last ones at its end, both streams apart by their edge."""
-
-    def __init__(self) -> None:
-        self._decoders = {s: codecs.getincrementaldecoder("utf-8")("surrogateescape") for s in (1, 2)}
-        self._partial = {1: "", 2: ""}
-        self._shown = 0
-        self._hidden = 0
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-
-    def write(self, stream: int, data: bytes) -> None:
-        *complete, rest = (self._partial[stream] + self._decoders[stream].decode(data)).split("\n")
-        for line in complete:
-            self._add(stream, line)
-        while len(rest) > 4096:  # a line without end must not be held
-            self._add(stream, rest[:4096])
-            rest = rest[4096:]
-        self._partial[stream] = rest
-
-    def end(self) -> None:
-        for stream in (1, 2):
-            rest = self._partial[stream] + self._decoders[stream].decode(b"", final=True)
-            if rest:
-                self._add(stream, rest)
-        if (left := self._hidden - len(self._tail)) > 0:
-            err("  " + paint(f"│ … {left} more lines", DIM))
-        for line in self._tail:
-            err(line)
-
-    def _add(self, stream: int, line: str) -> None:
-        edge = paint("│ ", DIM) if stream == 1 else paint("┃ ", RED)
-        shown = "  " + edge + visible(line, lines=False)
-        if self._shown < HEAD_LINES:
-            self._shown += 1
-            err(shown)
-        else:
-            self._hidden += 1
-            self._tail.append(shown)
 
 
 def described(action: Action) -> tuple[str, list[str]]:
@@ -276,6 +207,11 @@ def _lines(text: str) -> list[str]:
     return visible(text).removesuffix("\n").split("\n")
 
 
-def _size_of(text: str) -> str:
+def _came_of(action: Action | None, text: str) -> str:
+    """What a file tool did, in its own words where they are words (``[no match]``), else how much it read."""
+    if isinstance(action, WriteCall | EditCall):
+        return visible(text, lines=False)
+    if text.startswith("[") and text.endswith("]") and "\n" not in text:
+        return visible(text[1:-1], lines=False)
     lines = text.count("\n") + (not text.endswith("\n") if text else 0)
     return "1 line" if lines == 1 else f"{lines} lines"

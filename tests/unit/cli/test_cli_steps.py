@@ -1,13 +1,15 @@
 """What a person sees of a session: each step in full, nothing that the model or a command smuggles in."""
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from agent.cli import steps
+from agent.cli.flow import HEAD_LINES, LINE_BYTES, TAIL_LINES, Output, Words
 from agent.cli.numbers import milliseconds, size
-from agent.cli.steps import HEAD_LINES, TAIL_LINES, Output, Steps, Words
+from agent.cli.steps import Steps
 from supervisor.types import (
     Action,
     BashCall,
@@ -25,6 +27,7 @@ from supervisor.types import (
 )
 
 Shown = Callable[[], str]
+HIDDEN = "! characters that a terminal does not show are written <U+…>"
 
 
 @pytest.fixture
@@ -57,8 +60,8 @@ def execution(code: int | None = 0, **more: int | bool | None) -> Execution:
         (WriteCall("a", "x\ny\n"), "Write", ["▸ Write a", "  + x", "  + y"]),
         (EditCall("a", "old\n", "new", True), "Edit", ["▸ Edit a everywhere", "  - old", "  + new"]),
         (BashCall("make\ntest"), "Bash", ["▸ Bash make", "  test"]),
-        (ReadCall("a\nb\x1b"), "Read", ["▸ Read a<U+000A>b<U+001B>"]),
-        (BashCall("echo \u202e"), "Bash", ["▸ Bash echo <U+202E>"]),
+        (ReadCall("a\nb\x1b"), "Read", ["▸ Read a<U+000A>b<U+001B>", HIDDEN]),
+        (BashCall("echo \u202e"), "Bash", ["▸ Bash echo <U+202E>", HIDDEN]),
     ],
 )
 def test_a_call_is_described_in_full(action: Action, tool: str, lines: list[str], shown: Shown) -> None:
@@ -66,14 +69,29 @@ def test_a_call_is_described_in_full(action: Action, tool: str, lines: list[str]
     assert shown().splitlines() == lines
 
 
-def test_hidden_characters_are_warned_about(shown: Shown) -> None:
-    Steps().proposed(proposal(BashCall("ls\u200b"), raw='{"command": "ls\u200b"}'))
+@pytest.mark.parametrize("raw", ['{"command": "ls\u200b"}', r'{"command": "ls\u200b"}'])
+def test_hidden_characters_are_warned_about_however_the_model_wrote_them(raw: str, shown: Shown) -> None:
+    Steps().proposed(proposal(BashCall("ls\u200b"), raw=raw))
     assert "does not show" in shown()
+
+
+def test_nothing_is_warned_about_where_nothing_is_hidden(shown: Shown) -> None:
+    Steps().proposed(proposal(WriteCall("é", "\tx\n"), "Write"))
+    assert "does not show" not in shown()
 
 
 def test_a_malformed_call_says_what_is_wrong(shown: Shown) -> None:
     Steps().proposed(Proposal("c1", "Re\x07ad", "{", None, Reason.MALFORMED, "the arguments are cut"))
     assert shown() == "✗ Re<U+0007>ad: malformed\n  │ the arguments are cut\n"
+
+
+def test_what_is_wrong_with_a_call_is_said_once(shown: Shown) -> None:
+    step, faulty = Steps(), Proposal("c1", "Read", "{", None, Reason.MALFORMED, "the arguments are cut")
+    step.proposed(faulty)
+    step.result(faulty, Result("c1", CallState.ERRORED, "the arguments are cut", Reason.MALFORMED))
+    assert shown().count("the arguments are cut") == 1
+    step.result(faulty, Result("c1", CallState.CANCELED, "blocked for repetition", Reason.LOOP))
+    assert "refused [loop] blocked for repetition" in shown()
 
 
 def test_a_long_edit_shows_both_ends(shown: Shown) -> None:
@@ -108,6 +126,44 @@ def test_a_flood_is_shown_by_its_ends(shown: Shown) -> None:
     assert max(map(len, lines)) < 5000
 
 
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 64, 4096, 100_000])
+def test_what_is_shown_of_an_output_does_not_depend_on_how_it_came(piece: int, shown: Shown) -> None:
+    data = b"".join(b"%d\n" % number for number in range(1000)) + "é".encode() * 600 + b"\n\xc3"
+    output = Output()
+    for at in range(0, len(data), piece):
+        output.write(1, data[at : at + piece])
+    output.end()
+    *head, left, one, two, long, last = shown().splitlines()
+    assert head == [f"  │ {number}" for number in range(HEAD_LINES)]
+    assert left == f"  │ … {1002 - HEAD_LINES - TAIL_LINES} more lines"
+    assert (one, two, last) == ("  │ 998", "  │ 999", "  │ <0xC3>")
+    assert long == "  │ " + "é" * 500 + " … 200 more bytes"
+
+
+def test_a_line_without_end_is_shown_by_its_start(shown: Shown) -> None:
+    output = Output()
+    for _ in range(100):
+        output.write(2, b"\0" * 65536)
+    output.end()
+    assert shown() == "  ┃ " + "<U+0000>" * LINE_BYTES + f" … {6_553_600 - LINE_BYTES} more bytes\n"
+
+
+def test_a_character_that_the_bound_cuts_is_not_shown_in_part(shown: Shown) -> None:
+    output = Output()
+    output.write(1, b"x" * (LINE_BYTES - 1) + "é\n".encode())
+    assert shown() == "  │ " + "x" * (LINE_BYTES - 1) + " … 2 more bytes\n"
+
+
+def test_a_flood_costs_little(shown: Shown) -> None:
+    output = Output()
+    began = time.process_time()
+    for _ in range(160):  # 10 MiB in the shortest lines there are
+        output.write(1, b"y\n" * 32768)
+    output.end()
+    assert time.process_time() - began < 2, "each line is looked at"
+    assert f"{160 * 32768 - HEAD_LINES - TAIL_LINES} more lines" in shown()
+
+
 @pytest.mark.parametrize(
     ("ended", "says"),
     [
@@ -128,11 +184,21 @@ def test_how_a_command_ended(ended: Execution, says: str) -> None:
         (Result("c1", CallState.DONE, "a\nb\n"), "└ 2 lines\n"),
         (Result("c1", CallState.DONE, "a"), "└ 1 line\n"),
         (Result("c1", CallState.DONE, ""), "└ 0 lines\n"),
+        (Result("c1", CallState.DONE, "[no match]"), "└ no match\n"),
+        (Result("c1", CallState.DONE, "[a]\n"), "└ 1 line\n"),
     ],
 )
 def test_a_result_says_what_came_of_it(result: Result, says: str, shown: Shown) -> None:
     Steps().result(proposal(ReadCall("x"), "Read"), result)
     assert shown().endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("action", "text"), [(WriteCall("a", "x"), "wrote 1 bytes"), (EditCall("a", "o", "n", True), "2 replacements")]
+)
+def test_a_change_says_what_it_did(action: Action, text: str, shown: Shown) -> None:
+    Steps().result(proposal(action, "Write"), Result("c1", CallState.DONE, text))
+    assert shown() == f"  └ {text}\n"
 
 
 def test_words_stream_and_a_mark_cut_in_two_is_still_a_mark(shown: Shown) -> None:
