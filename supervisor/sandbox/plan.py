@@ -23,7 +23,8 @@ from supervisor.sandbox.spec import HOME, WORKDIR, Limits, PlainCopy
 ROOT_SIZE, ROOT_INODES = 8 << 20, 4096  # the root holds directories, links and a few small files
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
 # getrlimit(2), the numbers of x86 and arm
-CPU, FSIZE, CORE, NPROC, NOFILE, AS = 0, 1, 4, 6, 7, 9
+CPU, FSIZE, DATA, CORE, NPROC, NOFILE, AS = 0, 1, 2, 4, 6, 7, 9
+_RESERVED = 1 << 40  # bytes of address space without memory behind them: each WebAssembly memory of V8 reserves over 8 GiB
 _SHARED = RO | NOSUID | NODEV
 
 
@@ -249,5 +250,11 @@ def rlimits(limits: Limits, watched: bool) -> tuple[tuple[int, int], ...]:
     )
     # The namespace counts its own processes: init and a shim are in that count beside the commands'. One second more than the
     # cap, so that the watcher comes first, and names it, where a single process used it all up.
-    instead = ((NPROC, limits.processes + 2), (AS, limits.memory), (CPU, limits.cpu_seconds + 1))
+    # Memory: what a process can fill by itself is bounded, not what it only reserves.
+    instead = (
+        (NPROC, limits.processes + 2),
+        (DATA, limits.memory),
+        (AS, limits.memory + _RESERVED),
+        (CPU, limits.cpu_seconds + 1),
+    )
     return always + instead if watched else always
