@@ -9,6 +9,7 @@ from pathlib import Path
 
 import trio
 
+from supervisor.errors import LemniError
 from supervisor.journal.entry import Applied as AppliedEvent
 from supervisor.journal.entry import ChangeDecision, Frame, SessionClosed
 from supervisor.journal.writer import Journal
@@ -42,11 +43,16 @@ async def decide(
             return None
         store.decide(record.id, Decision.ACCEPTED)
         with trio.CancelScope(shield=True):  # all or nothing, then its record: an interrupt waits for the end of both
-            outcome = await trio.to_thread.run_sync(
-                lambda: apply_changes(
-                    record.project, changes, store.blobs(record.id), store.apply_journal(record.id), debris=debris
+            try:
+                outcome = await trio.to_thread.run_sync(
+                    lambda: apply_changes(
+                        record.project, changes, store.blobs(record.id), store.apply_journal(record.id), debris=debris
+                    )
                 )
-            )
+            except LemniError as failed:
+                await journal.write(AppliedEvent(record.id, 0, failed.code), sync=True)
+                await journal.close(SessionClosed(1, failed.code))
+                raise
             if isinstance(outcome, Applied):
                 await journal.write(AppliedEvent(record.id, outcome.files, "applied"), sync=True)
                 store.decide(record.id, Decision.APPLIED)

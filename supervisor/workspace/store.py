@@ -34,6 +34,11 @@ class Decision(enum.Enum):
     ACCEPTED = "accepted"  # a human said yes; the application failed or met a conflict
     APPLIED = "applied"
 
+    @property
+    def open(self) -> bool:
+        """Whether the changes can still be taken: nobody refused them, and nothing of them is in the repository."""
+        return self in (Decision.UNDECIDED, Decision.ACCEPTED)
+
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One session. Times in microseconds since 1970, 0 for "not yet"; ``changes`` is the change set's digest, or ""."""
@@ -92,13 +97,13 @@ class Store:
         return found
 
     def find(self, prefix: str | None, project_id: str) -> SessionRecord:
-        """The session of a unique prefix; without one, this project's latest session with undecided changes.
+        """The session of a unique prefix; without one, this project's latest session whose changes are still open.
 
         StoreError: ``not_found``, or ``ambiguous`` with the candidates.
         """
         if prefix is None:
             for record in self.records():
-                if record.project_id == project_id and record.decision is Decision.UNDECIDED:
+                if record.project_id == project_id and record.decision.open:
                     return record
             raise StoreError("looking for a session", why="this project has none with undecided changes")
         wanted = normalise(prefix)

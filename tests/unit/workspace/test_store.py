@@ -48,6 +48,8 @@ def test_find(store: Store) -> None:
         with pytest.raises(StoreError) as caught:
             store.find(prefix, "p")
         assert caught.value.code == code
+    store.decide(ids[0], Decision.ACCEPTED)  # and could not be applied
+    assert store.find(None, "p").id == ids[0]
     assert store.decide(ids[0], Decision.REFUSED).decision is Decision.REFUSED
     with pytest.raises(StoreError):
         store.find(None, "p")
