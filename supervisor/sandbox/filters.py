@@ -22,7 +22,7 @@ from supervisor.errors import HostUnfit
 def program(profile: Profile, machine: str) -> bytes:
     """The BPF program of this profile. Raises ``HostUnfit`` where it cannot be compiled."""
     key = hashlib.sha256(f"{seccomp.VERSION}\0{machine}\0{profile.seccomp!r}".encode()).hexdigest()
-    path = _directory() / f"seccomp-{key}.bpf"
+    path = cache_directory() / f"seccomp-{key}.bpf"
     cached = _load(path)
     if cached is not None:
         return cached
@@ -41,7 +41,8 @@ def _export(filter_: Any) -> bytes:
         return file.read()
 
 
-def _directory() -> Path:
+def cache_directory() -> Path:
+    """Where compiled filters are kept; no session may see or change it."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "lemniscate"
 

@@ -62,6 +62,8 @@ class Executor:
         whole = tuple(argv) if b"=" in argv[0] else (b"/usr/bin/env", b"--", *argv)
         command = Command(whole, cwd=cwd, timeout=min(bound, seconds or bound), keep=0, relay=True)
         ran = await self._sandbox.run(command, lambda stream, data: self._watcher.output(call_id, stream, data))
+        if ran.stderr:  # of a command that could not be started; a relayed stream itself is not kept
+            self._watcher.output(call_id, 2, ran.stderr)
         state = CallState.ERRORED if ran.timed_out or ran.killed else CallState.DONE
         return ActionFinished(call_id, state, "", Reason.TIMEOUT if ran.timed_out else None, ran)
 

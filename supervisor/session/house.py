@@ -9,7 +9,6 @@ Order of the end: the sandbox's processes die, then the diff is collected from w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import trio
 
@@ -92,7 +91,7 @@ class House:
             ids = claim.ids
             async with open_workspace(
                 project, prepared.exclusions, scratch, ids.command_host_uid, ids.command_host_gid,
-                want_copy=want_copy or claim.must_copy, hidden=_hidden(prepared.state),
+                want_copy=want_copy or claim.must_copy, hidden=prepared.hidden,
             ) as workspace:
                 self.workspace = workspace
                 self.notices += workspace.notices
@@ -136,8 +135,3 @@ class House:
             copies, self._prepared.limits, self._prepared.policy.profile, self._prepared.policy.limits_required,
             self._prepared.environment, HOME_FILES,
         )
-
-
-def _hidden(state: Path) -> tuple[bytes, ...]:
-    """The state directory is never seen from inside, even where somebody's project is their whole home."""
-    return (bytes(state.resolve()),)

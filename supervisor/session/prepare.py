@@ -13,7 +13,7 @@ from pathlib import Path
 from profiles.load import shipped
 from profiles.model import Profile, ProfileError
 from supervisor.errors import HostUnfit, LemniError, PolicyError
-from supervisor.sandbox import environment, facts
+from supervisor.sandbox import environment, facts, filters
 from supervisor.sandbox import sweep as cgroups
 from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.spec import HOME, Limits
@@ -21,7 +21,7 @@ from supervisor.session.request import SessionRequest
 from supervisor.session.state import private_directory, state_directory
 from supervisor.settings.bounds import Bounds
 from supervisor.settings.config import Config
-from supervisor.settings.load import load_bounds, load_config, load_policy
+from supervisor.settings.load import SettingFiles, load_bounds, load_config, load_policy
 from supervisor.settings.policy import Policy
 from supervisor.types import TOOL_OF, Identity, Layer
 from supervisor.workspace.exclusions import Exclusions
@@ -41,7 +41,10 @@ HOME_FILES = ((HOME + b"/.gitconfig", GITCONFIG),)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """All that is decided before a sandbox is opened. ``notices`` are (code, text) for the person and the journal."""
+    """All that is decided before a sandbox is opened. ``notices`` are (code, text) for the person and the journal.
+
+    ``hidden``: paths of lemni's own, which no session sees where they lie in its project.
+    """
 
     state: Path
     config: Config
@@ -53,6 +56,7 @@ class Prepared:
     exclusions: Exclusions
     offered: tuple[str, ...]
     notices: tuple[tuple[str, str], ...]
+    hidden: tuple[bytes, ...]
 
     @property
     def limits(self) -> Limits:
@@ -111,8 +115,19 @@ def prepare(request: SessionRequest, identity: Identity) -> Prepared:
     exclusions = Exclusions.parse(policy.context_exclusions)
     offered = policy.catalogue(MODES[request.mode])
     return Prepared(
-        state, config, project, policy, bounds, profile, host, exclusions, offered, _notices(policy, bounds, host.layers)
+        state, config, project, policy, bounds, profile, host, exclusions, offered, _notices(policy, bounds, host.layers),
+        _own(state, config, request.files, project.root),
     )
+
+
+def _own(state: Path, config: Config, files: SettingFiles, root: bytes) -> tuple[bytes, ...]:
+    """State, cached filters, settings and the models' keys: hidden, even where somebody's project is their whole home.
+
+    A settings folder that is itself the project is what the person wants to work on.
+    """
+    paths = [state, filters.cache_directory(), *(Path(model.api_key_file) for model in config.models if model.api_key_file)]
+    own = [os.path.realpath(os.fsencode(path)) for path in (*paths, files.user_policy.parent)]
+    return tuple(path for path in own if path != root or path == own[0])
 
 
 def _require_apparmor(policy: Policy, layers: tuple[Layer, ...]) -> None:

@@ -86,7 +86,7 @@ async def open_workspace(
     """Open a working copy in ``scratch``, a directory that is made here and removed at the end.
 
     ``host_uid``, ``host_gid``: what the sandbox's commands are on the host; others than the caller's own only for root.
-    ``hidden``: absolute host paths that no session may see when they lie beneath the project (give lemni's state directory).
+    ``hidden``: absolute host paths that no session may see when they lie beneath the project (what is lemni's own).
     Mounts beneath the project make it a plain copy, as ``want_copy`` does. Raises WorkspaceError (``workspace_failed``,
     ``too_large_to_copy``).
     """
@@ -181,7 +181,8 @@ def _open(
             notices.append(f"mounted beneath the project: {_list(mounts)}; the working copy is a plain copy")
         # Taken before the layers exist, from the clock that is never behind the one that stamps files
         opened_ns = time.time_ns()
-        seeds = Seeds((*found.masked, *kept), git.project_seeds)
+        present = [path for path in kept if os.path.lexists(os.path.join(project.root, path))]
+        seeds = Seeds((*found.masked, *present), git.project_seeds)
         baseline = None
         copies: list[OverlayLayers | CopyLayers] = []
         if want_copy or mounts:

@@ -1,6 +1,8 @@
 """``lemni exec``'s session: the command's own output and status, the same sandbox, the changes kept."""
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import uuid
@@ -61,6 +63,47 @@ async def test_it_runs_where_the_person_stands_and_keeps_the_changes(repo: Path,
     record = store.load(outcome.closing.session)
     assert [entry.path for entry in store.load_changes(record).proposed] == [b"src/made here"]
     assert (record.kind, record.exit, record.files) == ("exec", 0, 1)
+
+
+async def test_what_keeps_a_command_from_starting_is_said(repo: Path, home: Path) -> None:
+    seen = Recorder()
+    assert (await run(repo, home, "A=b", seen=seen)).exit == 127
+    assert b"A=b" in seen.outputs["exec", 2]
+    (repo / "closed").mkdir(mode=0o000)
+    seen = Recorder()
+    if os.geteuid() == 0:  # the person can stand there, the command cannot
+        assert (await run(repo / "closed", home, "true", seen=seen)).exit == 126
+        assert b"working directory" in seen.outputs["exec", 2]
+
+
+async def test_nothing_of_lemnis_own_is_in_a_home_that_is_a_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State, cached filters, settings and the model's key, wherever they lie in the project: not seen, not proposed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    (home / "cache/lemniscate").mkdir(parents=True)
+    (home / "cache/other").touch()
+    (home / "token").write_text("hunter2\n")
+    model = {"name": "m", "provider": "openai", "apiBase": "http://[::1]:1", "model": "m", "apiKeyFile": str(home / "token")}
+    made = request(home, home, config=json.dumps({"models": [model]}), surface="exec")
+    seen = Recorder()
+    script = (
+        "ls -A . cache; ! cat token state/journal/* .lemniscate/*; mkdir -p .lemniscate cache/lemniscate state;"
+        " for at in token state/x .lemniscate/policy.yaml cache/lemniscate/x notes; do echo x > $at; done"
+    )
+    outcome = await run_exec(made, [b"bash", b"-c", script.encode()], seen)
+    assert outcome.exit == 0, seen.outputs
+    shown = seen.outputs["exec", 1].split()
+    assert b"other" in shown
+    assert not {b"token", b"state", b".lemniscate", b"lemniscate"} & set(shown)
+    store = Store(home / "state")
+    found = store.load_changes(store.load(outcome.closing.session))
+    assert [change.path for change in found.proposed] == [b"notes"]
+
+
+async def test_the_settings_folder_can_be_a_project(home: Path) -> None:
+    made = request(home / ".lemniscate", home, surface="exec")
+    seen = Recorder()
+    assert (await run_exec(made, [b"ls"], seen)).exit == 0
+    assert seen.outputs["exec", 1] == b"policy.yaml\n"
 
 
 async def test_the_decision_is_a_humans(repo: Path, home: Path) -> None:
