@@ -1,7 +1,6 @@
 """``lemni -p``: one task from its prompt to its diff, for a person or a script (HV-10, SE-27…31)."""
 from __future__ import annotations
 
-import os
 import signal
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from agent.cli import problems, signals, stdin
 from agent.cli.events import Events
 from agent.cli.harden import harden
 from agent.cli.steps import Steps
+from agent.cli.store import standing
 from agent.cli.summary import summary
 from agent.cli.terminal import BOLD, RED, err, one_screen, out, paint
 from agent.cli.visible import visible
@@ -47,7 +47,7 @@ def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
         watcher.notice("stdin", piped.notice)
     request = PromptRequest(
         prompt=prompt,
-        session=SessionRequest(directory=os.getcwdb(), surface="print", interactive=False, mode=mode),
+        session=SessionRequest(directory=standing(), surface="print", interactive=False, mode=mode),
         model=model,
         data=piped.data if piped else None,
     )

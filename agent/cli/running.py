@@ -11,6 +11,7 @@ import trio
 
 from agent.cli import problems, signals
 from agent.cli.harden import harden
+from agent.cli.store import standing
 from agent.cli.summary import summary
 from agent.cli.terminal import RED, YELLOW, err, out, paint, silence
 from agent.cli.visible import visible
@@ -24,10 +25,10 @@ REFUSED = 125  # the convention of env(1), nohup(1) and timeout(1) for a failure
 def run(words: Sequence[str], timeout: float | None) -> int:
     """Run the command and return the exit code of ``lemni``."""
     harden()
-    request = SessionRequest(directory=os.getcwdb(), surface="exec", interactive=False)
     relay = Relay()
     received: list[signal.Signals] = []
     try:
+        request = SessionRequest(directory=standing(), surface="exec", interactive=False)
         outcome = trio.run(_run, request, [os.fsencode(word) for word in words], relay, timeout, received)
     except Exception as error:
         problems.tell(error)

@@ -4,13 +4,25 @@ from __future__ import annotations
 import os
 from datetime import datetime
 
+from supervisor.errors import ProjectError
 from supervisor.workspace.project import Project, find_project
 from supervisor.workspace.store import SessionRecord, Store
 
 
 def here() -> Project:
     """The project that the person stands in. ProjectError where there is none."""
-    return find_project(os.getcwdb())
+    return find_project(standing())
+
+
+def standing() -> bytes:
+    """The directory that the person stands in. ProjectError where it is no more."""
+    try:
+        return os.getcwdb()
+    except OSError as error:
+        raise ProjectError(
+            "finding the directory that you stand in", errno=error.errno, code="project_unreadable",
+            remedy="it was removed or moved: go to one that exists",
+        ) from None
 
 
 def chosen(store: Store, prefix: str | None) -> SessionRecord:

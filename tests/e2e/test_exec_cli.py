@@ -89,6 +89,42 @@ def test_outside_what_is_authorised_lemni_fails_with_125(public_tmp: Path, home:
     assert "bare_repository" in ended.err
 
 
+@pytest.mark.parametrize("why", ["conflict", "failure"])
+def test_what_could_not_be_applied_is_recorded_and_stays_open(repo: Path, home: Path, why: str) -> None:
+    assert lemni("exec", "--", "sh", "-c", "echo new > README", cwd=repo, home=home).code == 0
+    (session,) = json.loads(lemni("sessions", "--json", cwd=repo, home=home).out)
+    moved = repo.with_name("moved")
+    if why == "conflict":
+        (repo / "README").write_text("mine\n")
+    else:
+        repo.rename(moved)
+    ended = lemni("apply", session["id"], cwd=home, home=home, stdin=b"y\n")
+    assert ended.code == 1, ended.err
+    assert "Traceback" not in ended.err
+    assert lemni("journal", "verify", cwd=home, home=home).code == 0  # sealed, whatever came in between
+    if why == "conflict":
+        assert (repo / "README").read_text() == "mine\n"
+        (repo / "README").write_text("a repository\n")
+    else:
+        moved.rename(repo)
+    assert lemni("apply", cwd=repo, home=home, stdin=b"y\n").code == 0
+    assert (repo / "README").read_text() == "new\n"
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    (("exec", "--", "true"), 125), (("-p", "x"), 1), (("diff",), 1), (("apply",), 1), (("sessions",), 1),
+    (("policy", "show"), 1), (("policy", "init"), 1), (("doctor",), 0), (("journal", "verify"), 0),
+])
+def test_a_directory_that_was_removed_is_no_bug_of_ours(home: Path, tmp_path: Path, words: tuple[str, ...], code: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", *ARGV, *words], cwd=tmp_path, text=True,
+        env=environment(home), stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert code == 0 or "project_unreadable" in done.stderr
+
+
 def test_a_timeout_ends_the_command(repo: Path, home: Path) -> None:
     ended = lemni("exec", "--timeout", "0.2", "--", "sleep", "1000", cwd=repo, home=home)
     assert ended.code == 137, ended.err
