@@ -49,6 +49,7 @@ class Door(Protocol):
     async def interrupt(self) -> None: ...
     async def wait_stopped(self) -> Stop: ...
     def minutes_left(self) -> float: ...
+    def model_bytes_left(self) -> int: ...
 
 
 class Watcher(request.Watcher, Protocol):
@@ -253,14 +254,16 @@ class Loop:
     ) -> tuple[list[str], Assembler, Done | None]:
         """Ask the model once and show its words as they come. ``Done`` is None when the exchange was given up from outside.
 
-        Whatever happens, the bytes that passed are counted and journalled.
+        Whatever happens, the bytes that passed are counted and journalled. An answer that would use up what the session may
+        exchange with the model is cut there, however long it was meant to be (SE-03); the summary is what follows that bound.
         """
         self._turns += 1
         self._watcher.turn(self._turns, summary)
-        assembler, texts, ends, meter = Assembler(self.conversation.numbering), list[str](), list[Done](), Meter()
+        assembler, texts, ends = Assembler(self.conversation.numbering), list[str](), list[Done]()
         deliver = self._showing(assembler, texts, ends)
         began = trio.current_time()
         scope = trio.CancelScope(deadline=began + seconds)
+        meter = Meter() if summary else Meter(limit=self._session.model_bytes_left(), spent=scope.cancel)
         try:
             with scope:
                 self._streaming = scope

@@ -76,10 +76,10 @@ class Reading:
         """Read the end of the body, so that the connection can serve the next turn; a server that keeps it open is left."""
         with trio.move_on_after(_DRAIN_SECONDS), suppress(httpx.TransportError):  # the answer is whole either way
             async for chunk in chunks:
-                self._meter.received += len(chunk)
+                self._meter.receive(len(chunk))
 
     def _take(self, chunk: bytes) -> None:
-        self._meter.received += len(chunk)
+        self._meter.receive(len(chunk))
         if not self._looked:
             self._look(chunk)
         self._read += len(chunk)

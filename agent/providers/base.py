@@ -51,10 +51,27 @@ ModelEvent = TextDelta | ReasoningDelta | CallDelta | Usage | Done
 
 @dataclass(slots=True)
 class Meter:
-    """Bytes of bodies sent and received in one exchange, its retries included; right at any moment, also after an error."""
+    """Bytes of bodies sent and received in one exchange, its retries included; right at any moment, also after an error.
+
+    Once both together come to ``limit``, ``spent`` is called: whoever owns the exchange gives it up. Providers only count.
+    """
 
     sent: int = 0
     received: int = 0
+    limit: int | None = None
+    spent: Callable[[], None] = lambda: None
+
+    def send(self, size: int) -> None:
+        self.sent += size
+        self._look()
+
+    def receive(self, size: int) -> None:
+        self.received += size
+        self._look()
+
+    def _look(self) -> None:
+        if self.limit is not None and self.sent + self.received >= self.limit:
+            self.spent()
 
 
 class Provider(Protocol):

@@ -78,7 +78,7 @@ class OpenAIProvider:
             raise failed.error from failed.__cause__
 
     async def _attempt(self, body: bytes, deliver: Callable[[ModelEvent], None], meter: Meter) -> None:
-        meter.sent += len(body)
+        meter.send(len(body))
         content_type = {"content-type": "application/json"}
         request = self._client.build_request("POST", self._endpoint.url, content=body, headers=content_type)
         try:
@@ -102,7 +102,7 @@ class OpenAIProvider:
         with trio.move_on_after(_ERROR_BODY_SECONDS), suppress(httpx.TransportError):  # else the status alone has to do
             async with open_body(response) as chunks:
                 async for chunk in chunks:
-                    meter.received += len(chunk)
+                    meter.receive(len(chunk))
                     content += chunk
                     if len(content) > _MAX_ERROR_BODY:
                         break

@@ -131,7 +131,7 @@ class ScriptedProvider:
     async def exchange(
         self, conversation: Conversation, tools: list[dict[str, Any]], deliver: Callable[[ModelEvent], None], meter: Meter
     ) -> None:
-        meter.sent += len(json.dumps([openai_messages(conversation), tools]).encode())
+        meter.send(len(json.dumps([openai_messages(conversation), tools]).encode()))
         await trio.lowlevel.checkpoint()
         if self._next >= len(self._turns):
             raise ScriptError(
@@ -143,7 +143,7 @@ class ScriptedProvider:
         self._check(turn, conversation)
         for event in _stream(turn):
             piece = event.text if isinstance(event, TextDelta) else event.fragment
-            meter.received += len(clean(piece).encode())
+            meter.receive(len(clean(piece).encode()))
             deliver(event)
             await trio.lowlevel.checkpoint()
         deliver(Done("tool_calls" if turn.calls else "stop"))

@@ -178,6 +178,10 @@ class Session:
         """Seconds of the message's duration that remain; 0.0 when it is over."""
         return max(0.0, (self._machine.budget.deadline - boot_us()) / 1_000_000)
 
+    def model_bytes_left(self) -> int:
+        """Bytes that may still be sent to the model and received from it in this session."""
+        return max(0, self._machine.budget.max_model_bytes - self._machine.budget.model_bytes)
+
     async def finish(self, outcome: Outcome) -> Closing:
         """End the session: processes dead, diff collected and stored, journal closed. The first call decides; idempotent."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):

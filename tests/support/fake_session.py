@@ -22,7 +22,8 @@ async def ran(proposal: Proposal) -> Result:
 
 
 class FakeSession:
-    def __init__(self, answer: Answer = ran, *, actions: int = 150, minutes: float = math.inf) -> None:
+    def __init__(self, answer: Answer = ran, *, actions: int = 150, minutes: float = math.inf,
+                 model_bytes: int = 32 << 20) -> None:
         self.log: list[tuple[str, object]] = []
         self.stop: Stop | None = None
         self._stopped = trio.Event()
@@ -34,6 +35,7 @@ class FakeSession:
         self._running: trio.CancelScope | None = None
         self._interrupted = False
         self._minutes = minutes
+        self._model_bytes = model_bytes
         self._deadline = math.inf
 
     async def begin(self, prompt: str) -> None:
@@ -46,6 +48,9 @@ class FakeSession:
     def minutes_left(self) -> float:
         return max(0.0, self._deadline - trio.current_time())
 
+    def model_bytes_left(self) -> int:
+        return max(0, self._model_bytes)
+
     async def before_model_call(self) -> Stop | None:
         await trio.lowlevel.checkpoint()
         self.log.append(("before", self._used))
@@ -53,11 +58,14 @@ class FakeSession:
             self.halt(Stop(StopKind.BOUND, "actions", self._actions, self._used, "The bound of actions was reached."))
         if self.stop is None and self.minutes_left() == 0:
             self.halt(Stop(StopKind.BOUND, "minutes", 0, 0, "The bound of minutes was reached."))
+        if self.stop is None and self._model_bytes <= 0:
+            self.halt(Stop(StopKind.BOUND, "modelBytes", 0, 0, "The bound of bytes was reached."))
         return self.stop
 
     async def model_exchange(self, sent: int, received: int, duration_us: int) -> None:
         await trio.lowlevel.checkpoint()
         self.log.append(("exchange", (sent, received)))
+        self._model_bytes -= sent + received
 
     async def submit(self, proposal: Proposal) -> Result:
         self.log.append(("submit", (proposal.tool, proposal.raw_arguments)))

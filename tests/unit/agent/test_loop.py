@@ -35,7 +35,7 @@ class Model:
         self, conversation: Conversation, tools: list[dict[str, Any]], deliver: Callable[[ModelEvent], None], meter: Meter
     ) -> None:
         self.asked.append((openai_messages(conversation), len(tools)))
-        meter.sent += 10
+        meter.send(10)
         await trio.lowlevel.checkpoint()
         turn = self.turns.pop(0) if self.turns else ModelError("asking", why="no more turns", code="script_exhausted")
         if isinstance(turn, Exception):
@@ -44,7 +44,7 @@ class Model:
             await turn(deliver)
             return
         for event in turn:
-            meter.received += 1
+            meter.receive(1)
             deliver(event)
             await trio.lowlevel.checkpoint()
 
@@ -360,6 +360,25 @@ async def test_the_minutes_end_a_model_that_never_does(autojump_clock: trio.test
     ended = await make(Model(stuck, say("Summary.")), session).run("go")
     assert (ended.ending, ended.answer) == (Ending.BOUND, "Summary.")
     assert trio.current_time() < 60 + math.pi
+
+
+async def test_a_flood_of_words_is_cut_where_the_bytes_end() -> None:
+    flood = [*[TextDelta("word ")] * 10_000, *ask(bash("never"))]
+    session, model = FakeSession(model_bytes=50), Model(flood, say("Summary."))
+    ended = await make(model, session).run("go")
+    assert (ended.ending, ended.answer) == (Ending.BOUND, "Summary.")
+    assert ended.stop is not None
+    assert ended.stop.what == "modelBytes"
+    assert session.said("submit") == []
+    assert session.said("exchange")[0] == (10, 40)
+    assert len(model.asked) == 2
+    check_history(model.asked[1][0])
+
+
+async def test_the_summary_is_not_cut_by_the_bytes_that_ended_the_session() -> None:
+    model = Model([TextDelta("word ")] * 100, [*[TextDelta("word ")] * 100, Done("stop")])
+    ended = await make(model, FakeSession(model_bytes=50)).run("go")
+    assert ended.answer == "word " * 100
 
 
 async def test_an_error_of_the_model_is_a_value_and_leaves_a_whole_history() -> None:
