@@ -20,8 +20,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+
+from support import vm as machine
 
 MUST_RUN = "LEMNI_MUST_RUN"
 IDENTITIES = frozenset({"root", "unprivileged"})
@@ -49,14 +52,17 @@ def missing(name: str) -> str | None:
 
 def require(*names: str) -> None:
     """Skip the calling test (or module) unless the machine has all of these; fail where they are declared."""
-    declared = set(re.split(r"[\s,]+", os.environ.get(MUST_RUN, ""))) - {""}
     for name in names:
-        why = missing(name)
-        if why is None:
-            continue
-        if name not in IDENTITIES and declared & {name, "all"}:
-            pytest.fail(f"{MUST_RUN} declares {name}, but {why}", pytrace=False)
-        pytest.skip(f"needs {name}: {why}", allow_module_level=True)
+        if (why := missing(name)) is not None:
+            lack(name, why)
+
+
+def lack(name: str, why: str) -> NoReturn:
+    """Skip for want of ``name``; fail where it is declared to be there."""
+    declared = set(re.split(r"[\s,]+", os.environ.get(MUST_RUN, ""))) - {""}
+    if name not in IDENTITIES and declared & {name, "all"}:
+        pytest.fail(f"{MUST_RUN} declares {name}, but {why}", pytrace=False)
+    pytest.skip(f"needs {name}: {why}", allow_module_level=True)
 
 
 @probe
@@ -172,8 +178,8 @@ def openssl() -> str | None:
 
 @probe
 def vm() -> str | None:
-    """What a test under another kernel needs: an emulator and a static shell for its initramfs."""
-    return _no_program("qemu-system-x86_64") or _no_program("busybox")
+    """What a test under another kernel needs: an emulator, a static shell for its first root, a kernel or apt-get."""
+    return machine.lacks()
 
 
 @probe

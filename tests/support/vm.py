@@ -28,7 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+TREE = HERE.parents[1]
 ACCEL = os.environ.get("LEMNI_VM_ACCEL", "tcg,thread=multi")
 CACHE = Path(os.environ.get("LEMNI_VM_CACHE") or f"/var/tmp/lemni-vm-{os.geteuid()}")
 PACKAGE = "linux-image-amd64"
@@ -200,7 +201,7 @@ def _fetch(scratch: Path) -> None:
 def initramfs(modules: Path, place: Path) -> Path:
     """The first root: a static shell, the modules that it needs, the script that builds the real one."""
     root = place / "first"
-    for name in ("bin", "proc", "sys", "dev", "host", "memory", "new"):
+    for name in ("bin", "proc", "sys", "dev", "parts/host", "parts/memory", "new"):
         (root / name).mkdir(parents=True)
     shutil.copy(program("busybox"), root / "bin/busybox")
     for applet in ("cp", "hostname", "ln", "mkdir", "modprobe", "mount", "poweroff", "sh", "sleep", "switch_root", "umount"):
@@ -208,6 +209,7 @@ def initramfs(modules: Path, place: Path) -> Path:
     shutil.copy(HERE / "vm_init.sh", root / "init")
     (root / "init").chmod(0o755)
     shutil.copy(HERE / "vm_guest.py", root / "guest.py")
+    (root / "tree").write_text(f"{TREE}\n")
     (root / "start").write_text(f"{PYTHON} -I /run/guest.py\n/run/busybox poweroff -f\n")
     (release,) = modules.iterdir()
     wanted, files = needed(release)

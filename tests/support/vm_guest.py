@@ -65,7 +65,7 @@ def main() -> None:
                 line, _, pending = pending.partition(b"\n")
                 try:
                     answer = carry_out(json.loads(line))
-                except (OSError, ValueError, KeyError) as error:
+                except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
                     answer = {"failed": f"{type(error).__name__}: {error}"}
                 written = json.dumps(answer).encode() + b"\n"
                 while written:
