@@ -147,8 +147,8 @@ def etc_files(ids: IdPlan, hostname: bytes) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _devices(draft: Draft) -> Iterator[Op]:
-    # Mode 755: in a directory that all may write, opening a device with O_CREAT is refused to other ids (fs.protected_regular).
-    yield ops.Tmpfs(b"/dev", 1 << 20, 256, 0o755, NOEXEC)
+    # In the root's own tmpfs, mode 755: in a directory that all may write, opening a device with O_CREAT is refused to other
+    # ids (fs.protected_regular). The devices are mounts of their own, so that a read-only root leaves them writable.
     for path in draft.host.view.devices:
         yield ops.Bind(path, path, NOSUID | NOEXEC)
     for name, target in ((b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"),
@@ -159,7 +159,6 @@ def _devices(draft: Draft) -> Iterator[Op]:
     yield ops.Dir(b"/dev/shm")
     yield ops.Dir(b"/dev/mqueue")
     yield ops.Mqueue(b"/dev/mqueue")
-    yield ops.ReadOnly(b"/dev")
 
 
 def _proc(draft: Draft) -> Iterator[Op]:
