@@ -284,8 +284,9 @@ def parse_arguments(raw: str) -> dict[str, Any] | str:
     except _Refused as refused:
         return f"The arguments were refused: {refused}"
     except json.JSONDecodeError as error:
+        what = error.msg.removesuffix(" at")
         return (
-            f"The arguments are not one complete JSON value: {error.msg} at character {error.pos + 1} of {len(raw)}. "
+            f"The arguments are not one complete JSON value: {what} at character {error.pos + 1} of {len(raw)}. "
             "Nothing was run; send the call again with complete arguments."
         )
     except (ValueError, RecursionError):  # an integer of thousands of digits

@@ -247,9 +247,10 @@ class Machine:
     def _verdict(self, tool: str, action: Action) -> Judgement:
         if self._config.judgement is not None:
             return self._config.judgement(action)
-        if TOOL_OF[type(action)] not in self._config.offered:
-            return Judgement(Verdict.EXCLUDE, Reason.POLICY, "mode", f"this session's mode does not offer {tool}")
-        return judge(self._config.policy, action)
+        found = judge(self._config.policy, action)
+        if TOOL_OF[type(action)] in self._config.offered or found.verdict is Verdict.EXCLUDE:
+            return found
+        return Judgement(Verdict.EXCLUDE, Reason.POLICY, "mode", f"this session's mode does not offer {tool}")
 
     def _answered(self, approved: bool, now: int) -> None:
         call = self._opened()

@@ -86,11 +86,12 @@ def stop_for_resource(resource: str, limit: int, used: int) -> Stop:
 
 
 def stop_by_person() -> Stop:
-    return Stop(StopKind.STOP, "stop", 0, 0, "the developer stopped the session; what was not accepted is rejected.")
+    text = "the developer stopped the session; what was not accepted is rejected. The task may not be finished."
+    return Stop(StopKind.STOP, "stop", 0, 0, text)
 
 
 def stop_for_failure(code: str, what: str) -> Stop:
-    return Stop(StopKind.FAILURE, code, 0, 0, f"the session cannot go on: {what}.")
+    return Stop(StopKind.FAILURE, code, 0, 0, f"the session cannot go on: {what}. The task may not be finished.")
 
 
 REASON_OF: dict[StopKind, Reason] = {

@@ -27,7 +27,7 @@ VARIABLES: dict[str, Range] = {
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """A setting that differs from its default (CF-16). ``direction``: "loosens", "tightens" or "switches off"."""
+    """A setting that differs from its default (CF-16). ``direction``: "loosens", "tightens" or "switches off" (it)."""
 
     key: str
     value: int | bool
@@ -37,7 +37,9 @@ class Announcement:
 
     @property
     def text(self) -> str:
-        return f"{self.key} is {_shown(self.value)} (default {_shown(self.default)}): {self.origin} {self.direction} it"
+        verb, _, particle = self.direction.partition(" ")
+        does = f"{verb} it {particle}".rstrip()
+        return f"{self.key} is {_shown(self.value)} (default {_shown(self.default)}): {self.origin} {does}"
 
 
 @dataclass(frozen=True, slots=True)

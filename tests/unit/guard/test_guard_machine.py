@@ -159,7 +159,18 @@ def test_exclude_never_asks(text: str, proposal: Proposal, reason: Reason) -> No
 def test_a_tool_outside_the_mode_is_refused() -> None:
     guard = Machine(GuardConfig(policy(), Bounds(), False, offered=("Read", "List", "Search")))
     guard.feed(PromptReceived("0" * 64, 3, 0))
-    assert only(guard.feed(ActionProposed(call("c", WriteCall("a", ""), "Write"), 1))).reason is Reason.POLICY
+    result = only(guard.feed(ActionProposed(call("c", WriteCall("a", ""), "Write"), 1)))
+    assert result.reason is Reason.POLICY
+    assert "mode does not offer Write" in result.text
+
+
+def test_a_tool_that_the_policy_excludes_says_so_whatever_is_offered() -> None:
+    text = "{tools: {'*': allow, Write: exclude}}"
+    guard = Machine(GuardConfig(policy(text), Bounds(), False, offered=("Read", "List", "Search")))
+    guard.feed(PromptReceived("0" * 64, 3, 0))
+    commands = guard.feed(ActionProposed(call("c", WriteCall("a", ""), "Write"), 1))
+    assert "the policy excludes Write" in only(commands).text
+    assert [e.rule for e in events(commands) if isinstance(e, entry.Judged)] == ["tools.Write"]
 
 
 def test_malformed_requests_are_errors_that_cost_an_action() -> None:

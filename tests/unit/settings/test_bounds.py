@@ -62,6 +62,8 @@ def test_every_deviation_is_announced_with_its_origin_and_direction() -> None:
         "budgets.modelBytes": ("tightens", "the policy"),
     }
     assert found.announcements[0].text == "sessionMaxActions is 200 (default 150): C:2 loosens it"
+    off = next(a for a in found.announcements if a.key == "toolLoopDetection")
+    assert off.text == f"toolLoopDetection is false (default true): {off.origin} switches it off"
 
 
 @pytest.mark.parametrize("variable", sorted(VARIABLES))
