@@ -65,6 +65,7 @@ class Control:
         self._wish: _Wish | None = None
         self._wished = trio.Event()
         self._loop: Loop | None = None
+        self._closing: Session | None = None
 
     def interrupt(self) -> None:
         """Give up the current turn: the running command is killed, calls that have not run are canceled."""
@@ -76,12 +77,18 @@ class Control:
         if self._wish is None:
             self._wish, self.outcome = _Wish.END, outcome
             self._wished.set()
+            if self._closing is not None:
+                self._closing.withdraw(outcome)
 
     def halt(self) -> None:
         """The developer's stop (SR-02): at once, writes rejected, exit 3."""
         if self._wish is None:
             self._wish = _Wish.HALT
             self._wished.set()
+
+    def closing(self, session: Session) -> None:
+        """From here on the run is over and its session closes: a wish to end is about what it wrote."""
+        self._closing = session
 
     async def obey(self, loop: Loop, session: Session, scope: trio.CancelScope) -> None:
         """Carry the wishes out for one run; ends with it."""
@@ -156,7 +163,10 @@ async def _run(request: PromptRequest, session: Session, loop: Loop, control: Co
     if ended is None:
         ended = Ended(Ending.ERROR if failure else Ending.STOPPED if session.stop else Ending.INTERRUPTED, "")
     error = failure or ended.error
+    control.closing(session)
     closing = await session.finish(_outcome(ended, control))
+    if control.outcome is not None and closing.reason == control.outcome.value:  # it may have come while it closed
+        ended = replace(ended, ending=Ending.INTERRUPTED, answer="")
     return Report(
         ended.answer, ended.ending, closing.exit, closing, error, ended.refused, ended.turns, ended.sent, ended.received
     )

@@ -112,6 +112,7 @@ class Session:
         self._closing: Closing | None = None
         self._finishing = trio.Lock()
         self._ending = False
+        self._withdrawn: Outcome | None = None
         self._watching = trio.CancelScope()
         self._record = record.begun(session, request, prepared, identity)
 
@@ -181,6 +182,11 @@ class Session:
     def model_bytes_left(self) -> int:
         """Bytes that may still be sent to the model and received from it in this session."""
         return max(0, self._machine.budget.max_model_bytes - self._machine.budget.model_bytes)
+
+    def withdraw(self, outcome: Outcome) -> None:
+        """A signal while the session closes: what it wrote is rejected, as by one that came before, unless it is told of
+        already. ``outcome`` is one of REJECTING. Never waits."""
+        self._withdrawn = self._withdrawn or outcome
 
     async def finish(self, outcome: Outcome) -> Closing:
         """End the session: processes dead, diff collected and stored, journal closed. The first call decides; idempotent."""
@@ -350,6 +356,9 @@ class Session:
         closed = await self._house.close(collect=not rejected)
         if closed.excess is not None:
             await self._feed(ResourceExceeded(closed.excess.what, closed.excess.limit, closed.excess.used))
+        if self._withdrawn is not None:
+            outcome, rejected = self._withdrawn, True
+            await self._house.discard()
         account = self._account(outcome, closed, rejected=rejected)
         if self._broken is not None:
             account.fail(self._broken)

@@ -120,6 +120,11 @@ class House:
             await self._gone.wait()
         return self._closed
 
+    async def discard(self) -> None:
+        """Forget what was collected: it was rejected while it was being collected."""
+        self._closed.changes, self._closed.added, self._closed.removed = None, 0, 0
+        await trio.to_thread.run_sync(self._blobs.discard)
+
     def _collect_changes(self) -> None:
         found = self.workspace.collect(self._blobs)
         self._closed.added, self._closed.removed = measure(found, self._blobs.read)

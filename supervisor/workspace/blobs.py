@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,10 @@ class Blobs:
     def sync(self) -> None:
         """Have everything on disk before a record names it. One call for all: a thousand fsyncs would take seconds."""
         os.sync()
+
+    def discard(self) -> None:
+        """Remove them all: nobody will ask for what was rejected."""
+        shutil.rmtree(self.directory, ignore_errors=True)  # our own files, one level deep
 
     def open(self, sha256: str) -> int:
         """A descriptor that reads the blob; its bytes are *not* checked: whoever copies them hashes what it copies."""

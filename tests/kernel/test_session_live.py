@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from supervisor.errors import LemniError
 from supervisor.session.live import Session, open_session
@@ -285,6 +286,23 @@ async def test_signals_reject_what_was_written(repo: Path, home: Path, outcome: 
         await session.submit(new.bash("touch made"))
         closing = await session.finish(outcome)
     assert (closing.exit, closing.changes) == (code, None)
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(Outcome.INTERRUPTED, 130), (Outcome.TERMINATED, 143), (Outcome.HANGUP, 129)])
+async def test_a_signal_while_it_closes_rejects_too(repo: Path, home: Path, outcome: Outcome, code: int) -> None:
+    new, seen = Numbers(), Recorder()
+    async with open_session(request(repo, home), seen, seen) as session:
+        await session.begin("x")
+        await session.submit(new.bash("echo changed > made"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.finish, Outcome.DONE)
+            await trio.testing.wait_all_tasks_blocked()
+            session.withdraw(outcome)
+        closing = await session.finish(Outcome.DONE)
+    assert (closing.exit, closing.reason, closing.changes, closing.files) == (code, outcome.value, None, 0)
+    decided = [entry for entry in entries(closing.journal) if entry["ev"] == "changes.decided"]
+    assert [entry["answer"] for entry in decided] == ["rejected"]
+    assert not [path for path in (home / "state/sessions").rglob("*") if path.is_file() and b"changed" in path.read_bytes()]
 
 
 async def test_a_caller_that_is_cancelled_leaves_nothing(repo: Path, home: Path) -> None:
