@@ -3,12 +3,11 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from agent.cli.jsontext import dumps
-from agent.cli.terminal import out, silence
+from agent.cli.terminal import OutputGone, out
 from agent.loop import SilentWatcher
 from agent.wiring import Report
 from supervisor.errors import LemniError
@@ -21,7 +20,7 @@ class Events(SilentWatcher):
 
     def __init__(self, on_gone: Callable[[], None]) -> None:
         self._on_gone = on_gone  # called when nobody reads any more
-        self.gone = False
+        self.gone: OutputGone | None = None
         self._decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = {}
 
     def opened(self, session: str, project: bytes, opened_us: int, layers: tuple[Layer, ...]) -> None:
@@ -107,13 +106,12 @@ class Events(SilentWatcher):
         self._event("error", code=error.code, problem=str(error), fault=error.fault.value, remedy=error.remedy)
 
     def _event(self, kind: str, **fields: Any) -> None:
-        if self.gone:
+        if self.gone is not None:
             return
         try:
             out(dumps({"type": kind, **fields}))
-        except BrokenPipeError:
-            self.gone = True
-            silence(sys.stdout)
+        except OutputGone as gone:
+            self.gone = gone
             self._on_gone()
 
 

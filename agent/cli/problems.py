@@ -5,15 +5,15 @@ SIGTERM, 141 when the reader of standard output is gone. ``lemni exec`` has the 
 """
 from __future__ import annotations
 
-import sys
+import errno
 import traceback
 from collections.abc import Iterator, Sequence
 
 import click
 
-from agent.cli.terminal import BOLD, RED, err, paint, prepare, silence
+from agent.cli.terminal import BOLD, RED, OutputGone, err, paint, prepare
 from agent.cli.visible import visible
-from supervisor.errors import Fault, LemniError
+from supervisor.errors import Fault, HostUnfit, LemniError
 
 ERROR, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -31,7 +31,6 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
     prepare()
     try:
         value = command.main(list(arguments), prog_name="lemni", standalone_mode=False)
-        sys.stdout.flush()
         return value if isinstance(value, int) else 0
     except click.ClickException as error:
         error.show()
@@ -51,9 +50,8 @@ def tell(error: BaseException) -> int:
     if any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves):
         return INTERRUPTED
     error = next((leaf for leaf in leaves if isinstance(leaf, LemniError)), leaves[0])
-    if isinstance(error, BrokenPipeError):
-        silence(sys.stdout)
-        return BROKEN_PIPE
+    if isinstance(error, OutputGone):
+        return gone(error)
     if not isinstance(error, LemniError):
         err(visible("".join(traceback.format_exception(error))), end="")
         error = LemniError(
@@ -62,6 +60,17 @@ def tell(error: BaseException) -> int:
             remedy="report it with the lines above; your repository was not changed",
         )
     show(error)
+    return ERROR
+
+
+def gone(error: OutputGone) -> int:
+    """The exit code where standard output took no more: a reader that has enough is told nothing (as SIGPIPE would)."""
+    if error.errno == errno.EPIPE:
+        return BROKEN_PIPE
+    show(HostUnfit(
+        "write to standard output", errno=error.errno, code="output_gone",
+        remedy="make room where it is written to; what a session did is in `lemni sessions`",
+    ))
     return ERROR
 
 

@@ -13,7 +13,7 @@ from agent.cli.harden import harden
 from agent.cli.steps import Steps
 from agent.cli.store import standing
 from agent.cli.summary import summary
-from agent.cli.terminal import BOLD, RED, err, one_screen, out, paint
+from agent.cli.terminal import BOLD, RED, OutputGone, err, one_screen, out, paint
 from agent.cli.visible import visible
 from agent.wiring import Control, PromptRequest, Report, run_prompt
 from supervisor.errors import LemniError
@@ -58,9 +58,10 @@ def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
         return _not_started(ended, watcher)
     if isinstance(watcher, Events):
         watcher.ended(ended.report)
-        return problems.BROKEN_PIPE if watcher.gone else ended.report.exit
-    _show(ended.report, watcher)
-    return ended.report.exit
+        gone = watcher.gone
+    else:
+        gone = _show(ended.report, watcher)
+    return ended.report.exit if gone is None else problems.gone(gone)
 
 
 async def _run(request: PromptRequest, watcher: Steps | Events, control: Control) -> Ended:
@@ -96,18 +97,26 @@ def _not_started(ended: Ended, watcher: Steps | Events) -> int:
     return code
 
 
-def _show(report: Report, watcher: Steps) -> None:
-    """The answer on standard output, unless it stands on the same screen already; how it ended on standard error."""
+def _show(report: Report, watcher: Steps) -> OutputGone | None:
+    """The answer on standard output, unless it stands on the same screen already; how it ended on standard error.
+
+    Where the answer cannot be written the rest is said all the same: it tells where the changes are.
+    """
+    gone = None
     if report.answer and not (one_screen() and watcher.streamed):
-        out(visible(report.answer).rstrip())
+        try:
+            out(visible(report.answer).rstrip())
+        except OutputGone as error:
+            gone = error
     if report.error is not None:
         problems.show(report.error)
     closing = report.closing
     if closing.stop is not None:
-        err(paint("stopped: ", RED, BOLD) + visible(closing.stop.text, lines=False) + " The task is not finished.")
+        err(paint("stopped: ", RED, BOLD) + visible(closing.stop.text, lines=False))
     for proposal, result in report.refused:
         reason = result.reason.value if result.reason else result.state.value
         err(paint("refused: ", RED) + f"{visible(proposal.tool, lines=False)} [{reason}]")
     for notice in closing.notices:
         watcher.notice("session", notice)
     summary(closing)
+    return gone

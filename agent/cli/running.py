@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ from agent.cli import problems, signals
 from agent.cli.harden import harden
 from agent.cli.store import standing
 from agent.cli.summary import summary
-from agent.cli.terminal import RED, YELLOW, err, out, paint, silence
+from agent.cli.terminal import RED, YELLOW, OutputGone, err, out, paint, silence
 from agent.cli.visible import visible
 from supervisor.session.exec import run_exec
 from supervisor.session.request import ExecOutcome, SessionRequest
@@ -50,6 +51,9 @@ def run(words: Sequence[str], timeout: float | None) -> int:
         err(paint(f"{dropped} bytes of output beyond the bound were dropped", RED))
     if outcome.closing.files:
         summary(outcome.closing)
+    if relay.gone is not None and relay.gone.errno != errno.EPIPE:  # a reader that has enough changes nothing
+        problems.gone(relay.gone)
+        return REFUSED
     return outcome.exit
 
 
@@ -80,6 +84,7 @@ class Relay:
 
     def __init__(self) -> None:
         self._told: set[str] = set()
+        self.gone: OutputGone | None = None  # the first time that a stream of ours took no more
         self._streams = {1: sys.stdout, 2: sys.stderr}
         self._decoders = {
             number: codecs.getincrementaldecoder("utf-8")("surrogateescape")
@@ -92,14 +97,15 @@ class Relay:
 
     def output(self, call_id: str, stream: int, data: bytes) -> None:
         if (decoder := self._decoders.get(stream)) is not None:
-            (out if stream == 1 else err)(visible(decoder.decode(data)), end="")
+            self._show(stream, visible(decoder.decode(data)))
             return
         target = self._streams[stream]
         try:
             target.buffer.write(data)
             target.buffer.flush()
-        except BrokenPipeError:
-            silence(target)  # the reader has enough; the command goes on, its changes are kept
+        except OSError as error:
+            silence(target)  # the command goes on, its changes are kept
+            self.gone = self.gone or OutputGone(error.errno)
 
     def notice(self, code: str, text: str) -> None:
         if text in self._told:  # a session's account repeats what it announced
@@ -110,4 +116,10 @@ class Relay:
     def end(self) -> None:
         """What a cut character at the end of a stream left."""
         for number, decoder in self._decoders.items():
-            (out if number == 1 else err)(visible(decoder.decode(b"", final=True)), end="")
+            self._show(number, visible(decoder.decode(b"", final=True)))
+
+    def _show(self, stream: int, text: str) -> None:
+        try:
+            (out if stream == 1 else err)(text, end="")
+        except OutputGone as gone:
+            self.gone = self.gone or gone

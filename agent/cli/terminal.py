@@ -21,16 +21,31 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+class OutputGone(Exception):
+    """Standard output takes no more, for ``errno``: EPIPE where its reader is gone, ENOSPC where its disk is full.
+
+    Not an OSError on purpose: click ends the process on a broken pipe, before anything could say where a session ended.
+    """
+
+    def __init__(self, errno: int | None) -> None:
+        super().__init__(errno)
+        self.errno = errno
+
+
 def out(text: str = "", end: str = "\n") -> None:
-    """Write to standard output. BrokenPipeError when the reader is gone: ``problems.run`` ends quietly on it."""
-    print(text, end=end, flush=True)
+    """Write to standard output; OutputGone when it takes no more, and from then on nothing is written to it."""
+    try:
+        print(text, end=end, flush=True)
+    except OSError as error:
+        silence(sys.stdout)
+        raise OutputGone(error.errno) from None
 
 
 def err(text: str = "", end: str = "\n") -> None:
-    """Write to standard error; a reader that is gone is no reason to end a session."""
+    """Write to standard error; that it takes no more is no reason to end a session."""
     try:
         print(text, end=end, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
         silence(sys.stderr)
 
 

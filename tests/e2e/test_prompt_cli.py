@@ -192,12 +192,12 @@ PROMPT = ("-p", "x", "--json")
 EXEC = ("exec", "--", "sh", "-c", "echo up; sleep 1000")
 
 
-def started(home: Path, repo: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def started(home: Path, repo: Path, *arguments: str, nohup: bool = False) -> subprocess.Popen[bytes]:
     """``lemni`` with a command that never ends, once that command runs."""
     calls = [call("Write", path="w", content="x"), call("Bash", command=FOREVER)]
     configure(home, [{"calls": calls}, {"text": "x"}])
     process = subprocess.Popen(
-        [*ARGV, *arguments], cwd=repo, env=environment(home),
+        [*(["nohup"] if nohup else []), *ARGV, *arguments], cwd=repo, env=environment(home),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -242,6 +242,29 @@ def test_a_signal_ends_everything(
     assert not (repo / "w").exists()
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("arguments", [PROMPT, EXEC], ids=["prompt", "exec"])
+def test_a_signal_again_and_again_is_one_signal(
+    repo: Path, home: Path, number: signal.Signals, code: int, arguments: tuple[str, ...]
+) -> None:
+    with started(home, repo, *arguments) as process:
+        while process.poll() is None:
+            process.send_signal(number)
+            select.select([], [], [], 0.005)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == code, err
+    assert b"Traceback" not in err
+    assert lemni("journal", "verify", cwd=repo, home=home).code == 0
+
+
+def test_a_hangup_that_the_caller_ignores_is_ignored(repo: Path, home: Path) -> None:
+    with started(home, repo, *PROMPT, nohup=True) as process:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+
+
 def test_a_killed_lemni_takes_the_sandbox_with_it(repo: Path, home: Path) -> None:
     with started(home, repo, *PROMPT) as process:
         inside = descendants(process.pid)
@@ -275,6 +298,58 @@ def test_a_reader_that_leaves_is_no_drama(repo: Path, home: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+def test_an_answer_that_nobody_reads_leaves_the_rest_in_order(repo: Path, home: Path) -> None:
+    configure(home, EDIT)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*ARGV, "-p", "x"], cwd=repo, env=environment(home), stdin=subprocess.DEVNULL, stdout=writer,
+            stderr=subprocess.PIPE, check=False, timeout=60,
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 141
+    assert b"lemni apply " in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_full_disk_under_the_answer_is_said(repo: Path, home: Path, arguments: tuple[str, ...]) -> None:
+    configure(home, EDIT)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*ARGV, "-p", "x", *arguments], cwd=repo, env=environment(home), stdin=subprocess.DEVNULL, stdout=full,
+            stderr=subprocess.PIPE, check=False, timeout=60,
+        )
+    assert done.returncode == 1, done.stderr
+    assert b"write to standard output: ENOSPC" in done.stderr
+    assert b"bug" not in done.stderr
+    assert (b"lemni apply " in done.stderr) is not bool(arguments)
+
+
+def test_steps_that_cannot_be_shown_stop_nothing(repo: Path, home: Path) -> None:
+    configure(home, EDIT)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*ARGV, "-p", "x"], cwd=repo, env=environment(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=full, check=False, timeout=60,
+        )
+    assert (done.returncode, done.stdout) == (0, b"Changed a to b.\n")
+
+
+def test_a_full_disk_under_the_output_of_exec_is_said(repo: Path, home: Path) -> None:
+    configure(home, EDIT)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*ARGV, "exec", "--", "sh", "-c", "echo out; touch made"], cwd=repo, env=environment(home),
+            stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60,
+        )
+    assert done.returncode == 125, done.stderr
+    assert b"ENOSPC" in done.stderr
+    assert b"lemni apply " in done.stderr
+
+
 def test_plan_mode_only_reads(repo: Path, home: Path) -> None:
     configure(home, [
         {"calls": [call("Read", path="README"), call("Write", path="x", content="y"), call("Bash", command="touch z")]},
@@ -292,5 +367,6 @@ def test_plan_mode_only_reads(repo: Path, home: Path) -> None:
 def test_an_excluded_tool_is_refused_and_the_session_goes_on(repo: Path, home: Path) -> None:
     configure(home, [{"calls": [call("Bash", command="true")]}, {"text": "on"}], tools={**FREE, "Bash": "exclude"})
     ended = lemni("-p", "x", cwd=repo, home=home)
+    assert "the policy excludes Bash" in ended.err
     assert (ended.code, ended.out) == (0, "on\n"), ended.err
     assert "refused" in ended.err
