@@ -22,16 +22,16 @@ import trio
 from profiles.model import Profile
 from supervisor.errors import ChannelBroken, LaunchFailed
 from supervisor.sandbox import opening
-from supervisor.sandbox.channel import Channel, Pending
+from supervisor.sandbox.channel import Pending
 from supervisor.sandbox.claims import Claim, claim
 from supervisor.sandbox.disk import DiskWatch
-from supervisor.sandbox.groups import Excess, Group, Sample, excess
+from supervisor.sandbox.groups import Excess, Sample, excess
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.outcome import execution_of
 from supervisor.sandbox.spec import Command, OverlayCopy, SandboxSpec
 from supervisor.sandbox.streams import Streams
-from supervisor.sandbox.usage import Watched
+from supervisor.sandbox.usage import Watched, descendants
 from supervisor.sandbox.wire import Request
 from supervisor.types import Execution, Layer, Stop, StopKind
 
@@ -62,17 +62,19 @@ class Sandbox:
     workdir: int  # descriptor of the working copy as the sandbox sees it; ours to close
     opened_us: int  # from the request to the first command that could run
 
-    def __init__(self, channel: Channel, pidfd: int, group: Group, spec: SandboxSpec, ids: IdPlan, host: HostFacts) -> None:
+    def __init__(self, opened: opening.Opened, spec: SandboxSpec, ids: IdPlan, host: HostFacts) -> None:
         self.layers = host.layers
         self.ids = ids
         self.workdir = -1
         self.opened_us = 0
-        self._channel = channel
-        self._pidfd = pidfd
-        self._group = group
-        self._enforced = not isinstance(group, Watched)
+        self._channel = opened.channel
+        self._pid = opened.pid
+        self._pidfd = opened.pidfd
+        self._group = opened.group
+        self._enforced = not isinstance(opened.group, Watched)
         self._limits = spec.limits
-        self._disk = DiskWatch([copy.upper for copy in spec.copies if isinstance(copy, OverlayCopy)], spec.limits)
+        layered = [copy for copy in spec.copies if isinstance(copy, OverlayCopy)]
+        self._disk = DiskWatch([copy.upper for copy in layered], [copy.target for copy in layered], spec.limits)
         self._environment = spec.environment
         self._last = Sample()
         self._stop: Stop | None = None
@@ -197,7 +199,7 @@ class Sandbox:
             await trio.sleep(min(LOOK_SECONDS, max(0.0, until - trio.current_time())))
             self._judge()
             if self._stop is None and self._disk.suspicious():
-                found = await trio.to_thread.run_sync(self._disk.look, abandon_on_cancel=True)
+                found = await trio.to_thread.run_sync(self._disk.look, descendants(self._pid), abandon_on_cancel=True)
                 if found is not None:
                     self._name(found)
             if self._stop is None and trio.current_time() >= until:
@@ -233,7 +235,7 @@ async def open_sandbox(
     """
     began = time.monotonic_ns()
     opened = warm or opening.launch_sandbox(spec, host, claim, profile)
-    sandbox = Sandbox(opened.channel, opened.pidfd, opened.group, spec, claim.ids, host)
+    sandbox = Sandbox(opened, spec, claim.ids, host)
     try:
         if warm is not None:
             opened = opening.furnish(warm, spec, host, claim, profile)

@@ -41,6 +41,7 @@ class Opened:
     ``steps`` are those of the plan that is under way, ``warm`` the limits and the profile that its base was made for.
     """
 
+    pid: int
     pidfd: int
     channel: Channel
     group: Group
@@ -109,7 +110,7 @@ def _launch(
         raise _unfit(error, host) from error
     if encoded is not None or not group.join:
         group.launched(launched.pid)
-    return Opened(launched.pidfd, Channel(launched.channel), group, steps, host.switches)
+    return Opened(launched.pid, launched.pidfd, Channel(launched.channel), group, steps, host.switches)
 
 
 def _group(spec: SandboxSpec, host: HostFacts, claim: Claim) -> Group:

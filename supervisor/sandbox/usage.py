@@ -16,6 +16,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+from supervisor.sandbox.descriptors import held_open
 from supervisor.sandbox.groups import Sample
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
@@ -23,7 +24,6 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _HAS_CHILDREN_FILE = os.path.exists("/proc/thread-self/children")  # CONFIG_PROC_CHILDREN
 _WORTH_A_LOOK = 32 << 20  # bytes of shared memory on the whole host beyond what was there at the start
 _SCRATCH = ("/dev/shm", "/home", "/tmp")  # mount points in a read-only root: no command can put a link there
-_DESCRIPTORS = 4096  # looked at in one look, at most: 10 ms
 _FLOOR = 512 << 20  # bytes that have to stay available for everybody else; or a sixteenth of a large host
 
 
@@ -204,14 +204,5 @@ def _memfds(pids: list[int]) -> int:
     own = os.memfd_create("lemni-device")
     device = os.fstat(own).st_dev  # one file system of the kernel holds all of them
     os.close(own)
-    found: dict[int, int] = {}
-    left = _DESCRIPTORS
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd")[:left]:
-                left -= 1
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/fd/{name}")
-                    if status.st_dev == device:
-                        found[status.st_ino] = status.st_blocks * 512
+    found = {status.st_ino: status.st_blocks * 512 for status, _ in held_open(pids) if status.st_dev == device}
     return sum(found.values())

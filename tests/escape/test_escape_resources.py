@@ -126,6 +126,13 @@ async def test_the_working_copy_is_watched() -> None:
     assert stop.used > 64 << 20
 
 
+async def test_a_file_without_a_name_is_watched_too() -> None:
+    held = "for i in 1 2 3 4 5; do exec {fd}<>big$i; rm big$i; head -c 30M /dev/urandom >&$fd; done; sync; sleep 30"
+    async with jail(SMALL) as box:
+        stop = await stopped(box, held)
+    assert (stop.what, stop.limit) == ("disk", 64 << 20)
+
+
 async def test_open_files_are_bounded() -> None:
     async with jail(Limits(open_files=64)) as box:
         said = await attempt(box, "ulimit -n; ulimit -Hn; python3 -I -S -c 'import os\nwhile 1: os.dup(0)' 2>&1 | tail -1")

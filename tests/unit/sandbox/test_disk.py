@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor.sandbox.disk import DiskWatch, used_by
+from supervisor.sandbox.disk import DiskWatch, unlinked, used_by
 from supervisor.sandbox.groups import Excess
 from supervisor.sandbox.spec import Limits
 
@@ -38,17 +38,33 @@ def test_what_is_not_there_counts_nothing() -> None:
 
 def test_an_excess_is_named_once_it_is_ours(tmp_path: Path) -> None:
     limits = replace(Limits(), disk=50_000, inodes=3)
-    watch = DiskWatch([os.fsencode(tmp_path)], limits)
-    assert watch.look() is None
+    watch = DiskWatch([os.fsencode(tmp_path)], [b"/workspace"], limits)
+    assert watch.look([]) is None
     (tmp_path / "file").write_bytes(os.urandom(100_000))
-    found = watch.look()
+    found = watch.look([])
     assert found is not None
     assert (found.resource, found.limit) == ("disk", 50_000)
     (tmp_path / "file").unlink()
     for number in range(4):
         (tmp_path / str(number)).touch()
-    assert watch.look() == Excess("inodes", 3, 4)
+    assert watch.look([]) == Excess("inodes", 3, 4)
 
 
 def test_without_an_overlay_there_is_nothing_to_watch() -> None:
-    assert not DiskWatch([], Limits()).suspicious()
+    assert not DiskWatch([], [], Limits()).suspicious()
+
+
+def test_a_file_without_a_name_counts_while_it_is_held(tmp_path: Path) -> None:
+    below = (os.fsencode(tmp_path) + b"/",)
+    file = os.open(tmp_path / "gone", os.O_RDWR | os.O_CREAT)
+    again = os.dup(file)
+    try:
+        os.write(file, os.urandom(100_000))
+        assert unlinked([os.getpid()], below) == 0  # it has a name: the walk counts it
+        os.unlink(tmp_path / "gone")
+        assert 100_000 <= unlinked([os.getpid()], below) < 200_000
+        assert unlinked([os.getpid()], (b"/elsewhere/",)) == 0
+    finally:
+        os.close(file)
+        os.close(again)
+    assert unlinked([os.getpid()], below) == 0
