@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -69,15 +70,15 @@ def test_required_limits_without_groups_are_refused() -> None:
 
 
 def test_a_watched_tree_is_found_whole() -> None:
-    script = "sleep 1000 & (sleep 1000 & wait) & echo; wait"
-    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
-        assert shell.stdout is not None
-        shell.stdout.readline()
-        watched = Watched()
-        watched.launched(shell.pid)
-        found = descendants(shell.pid)
-        assert shell.pid in found
-        assert len(found) >= 3
-        assert watched.sample().processes >= 3
-        for pid in reversed(found):
-            os.kill(pid, 9)
+    script = "sleep 1000 & (sleep 1000 & echo; wait) & wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as shell:
+        try:
+            assert shell.stdout is not None
+            shell.stdout.readline()
+            watched = Watched()
+            watched.launched(shell.pid)
+            assert shell.pid in descendants(shell.pid)
+            assert len(descendants(shell.pid)) == 4
+            assert watched.sample().processes == 4
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)  # one by one, a parent would end with its child, unseen
