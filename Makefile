@@ -64,11 +64,13 @@ demo: build
 
 test: build $(STAMPS)/test-system lint
 	@exec </dev/null  # whatever make was started with, closed descriptors included
-	$(PY) -m pytest -m "not slow"
-	if [ "$$(id -u)" = 0 ] && [ -n "$(AS_USER_TESTS)" ]; then
+	$(PY) -m pytest -m "not slow" && first=0 || first=$$?
+	again=0
+	if [ "$$(id -u)" = 0 ]; then
 		echo "again as an ordinary user: $(AS_USER_TESTS)"
-		tools/as-user $(PY) -m pytest -p no:cacheprovider -m "not slow" $(AS_USER_TESTS)
+		tools/as-user $(PY) -m pytest -p no:cacheprovider -m "not slow" $(AS_USER_TESTS) || again=$$?
 	fi
+	exit $$((first | again))
 
 lint: $(STAMPS)/installed
 	@$(VENV)/bin/ruff check -q .
