@@ -11,7 +11,8 @@ from supervisor.guard.families import SINKS, TooDeep, assignments, refused_famil
 from supervisor.guard.lattice import ALLOWED, Judgement, strictest
 from supervisor.guard.perimeter import outside
 from supervisor.settings.patterns import CommandPattern
-from supervisor.settings.words import Piece, Redirection, scan
+from supervisor.settings.scanner import scan
+from supervisor.settings.words import Piece, Redirection
 from supervisor.types import Reason, Verdict
 
 LIMIT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux: a longer text cannot be bash's argument, so it is not judged at all
@@ -35,6 +36,8 @@ def judge_command(text: str, listed: Sequence[Sequence[CommandPattern]], *, redi
     if "\0" in text:
         return _failed("a NUL character")
     found = scan(text.strip(" \t\n"))
+    if found.too_deep:
+        return _failed("too many shell texts within one another")
     for piece in found.pieces:
         try:
             family = refused_family(piece.words, piece.redirections)

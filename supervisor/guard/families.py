@@ -6,10 +6,12 @@ one of them, so that it is never put before a person as a question. What only mi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from supervisor.settings.words import Redirection, Word
+from supervisor.guard.scripts import scripts
+from supervisor.settings.scanner import scan
+from supervisor.settings.words import Redirection, Word, braces
 
 SINKS = re.compile(r"/dev/(null|stdout|stderr|tty|fd/[0-9]+)")  # X-15: writing to them destroys nothing
 
@@ -40,11 +42,14 @@ _WRAPPERS: dict[str, frozenset[str]] = {
     "builtin": frozenset(),
     "busybox": frozenset(),
     "chroot": frozenset(),
+    "jobs": frozenset(),
+    "parallel": frozenset({"-a", "--arg-file", "-j", "--jobs", "-n", "-N", "-S", "--sshlogin", "--joblog", "--tmpdir"}),
 }
-_RESERVED = frozenset({"!", "{", "}", "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "coproc"})
+_RESERVED = frozenset({"!", "{", "}", "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "coproc", "function"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
+BRACES = 1000  # words out of one: bash would make them all
 DEPTH = 32  # wrappers and reserved words before the command itself; each one costs a look at all the rest
 
 
@@ -62,28 +67,54 @@ def assignments(words: Sequence[Word]) -> int:
     return count
 
 
-def refused_family(words: Sequence[Word], redirections: Sequence[Redirection] = ()) -> str | None:
-    """The family of one simple command, as words for a person; None when it is in none of them. Raises TooDeep."""
+def refused_family(words: Sequence[Word], redirections: Sequence[Redirection] = (), depth: int = 0) -> str | None:
+    """The family of one simple command, as words for a person; None when it is in none of them. Raises TooDeep.
+
+    A text that the command would have a shell read (``sh -c``) is seen too; ``depth`` is how many such texts this one is in.
+    """
     for redirection in redirections:
         target = redirection.target.text
         if redirection.writes and redirection.target.known and target.startswith("/dev/") and not SINKS.fullmatch(target):
             return "direct writing under /dev/"
-    rest = list(words)
+    rest = _expanded(words)
     for _ in range(DEPTH):
         rest = rest[assignments(rest):]
         if not rest:
             return None
         name = _name(rest[0])
         if name is not None and name in _RESERVED:
-            rest = rest[1:]
+            rest = rest[2 if name == "function" else 1:]
             continue
         family = _family(name, [word.text for word in rest[1:] if word.known])
+        if family is None and name is not None:
+            family = _family_of_scripts(scripts(name, rest[1:], redirections), depth)
         if family is not None:
             return family
         if name not in _WRAPPERS:
             return None
         rest = _wrapped(name, rest[1:])
     raise TooDeep(f"more than {DEPTH} commands wrapped in one another")
+
+
+def _expanded(words: Sequence[Word]) -> list[Word]:
+    """The words once braces are expanded. Raises TooDeep."""
+    found: list[Word] = []
+    for word in words:
+        made = braces(word, BRACES)
+        if made is None:
+            raise TooDeep(f"more than {BRACES} words out of one brace expansion")
+        found += made
+    return found
+
+
+def _family_of_scripts(texts: Iterable[str], depth: int) -> str | None:
+    for text in texts:
+        if depth >= DEPTH:
+            raise TooDeep(f"more than {DEPTH} shell texts within one another")
+        for piece in scan(text).pieces:
+            if family := refused_family(piece.words, piece.redirections, depth + 1):
+                return family
+    return None
 
 
 def _name(word: Word) -> str | None:

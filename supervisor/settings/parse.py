@@ -12,7 +12,7 @@ from supervisor.errors import PolicyError
 from supervisor.settings import limits
 from supervisor.settings.document import Document
 from supervisor.settings.limits import Range
-from supervisor.settings.patterns import COMMAND_SETS, CommandPattern, parse_pattern
+from supervisor.settings.patterns import COMMAND_SETS, CommandPattern, command_set, parse_pattern
 from supervisor.settings.policy import (
     KNOWN_TOOLS,
     PLACES,
@@ -67,7 +67,7 @@ _FORBIDDEN_VARIABLES = frozenset({
 @functools.cache
 def command_sets() -> Sets:
     """The shipped sets, parsed once."""
-    return {name: tuple(parse_pattern(text) for text in texts) for name, texts in COMMAND_SETS.items()}
+    return {name: command_set(name) for name in COMMAND_SETS}
 
 
 def parse_policy(data: bytes, source: str) -> PolicyFile:

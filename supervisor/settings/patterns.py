@@ -5,19 +5,23 @@ characters of that word; a final lone ``*`` stands for any number of further wor
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from supervisor.settings.words import Word, scan
+from supervisor.settings.scanner import scan
+from supervisor.settings.words import Word
 
 
 @dataclass(frozen=True, slots=True)
 class CommandPattern:
-    """``words``: each a sequence of literal runs between stars. ``open_end``: a final lone ``*``."""
+    """``words``: each a sequence of literal runs between stars. ``open_end``: a final lone ``*``, which covers any words but
+    those that match ``unless``."""
 
     text: str
     words: tuple[tuple[str, ...], ...]
     open_end: bool
+    unless: re.Pattern[str] | None = None
 
     def covers(self, words: Sequence[Word]) -> bool:
         """Whether the whole command matches. A word that the shell may change (a glob) matches the open end only."""
@@ -26,6 +30,8 @@ class CommandPattern:
         for word in words:
             if not word.known:
                 return False
+        if self.unless is not None and any(self.unless.fullmatch(word.text) for word in words[len(self.words):]):
+            return False
         return all(
             not (word.globs or word.expands) and _matches(runs, word.text)
             for runs, word in zip(self.words, words, strict=False)
@@ -98,3 +104,16 @@ COMMAND_SETS: dict[str, tuple[str, ...]] = {
         "cargo clippy *", "clang-format *", "prettier *", "eslint *", "npm run format *", "npm run lint *",
     ),
 }
+
+# Options of commands in the set ``read-only`` that write a file or run a program after all, as far as they can be shortened.
+_ACTS = {
+    "git": re.compile(r"--ou.*|--ext.*"),
+    "file": re.compile(r"-[^-]*C.*|--c(om.*)?"),
+    "tree": re.compile(r"-[^-]*o.*|--output.*"),
+}
+
+
+def command_set(name: str) -> tuple[CommandPattern, ...]:
+    """The patterns of a shipped set. KeyError for an unknown name."""
+    patterns = (parse_pattern(text) for text in COMMAND_SETS[name])
+    return tuple(replace(p, unless=_ACTS.get(p.words[0][0]) if name == "read-only" else None) for p in patterns)

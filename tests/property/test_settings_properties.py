@@ -14,7 +14,7 @@ from supervisor.settings.config import parse_config
 from supervisor.settings.parse import SPELLINGS, command_sets, parse_policy
 from supervisor.settings.patterns import parse_pattern
 from supervisor.settings.policy import Policy, resolve, restrict
-from supervisor.settings.words import scan
+from supervisor.settings.scanner import scan
 from supervisor.types import Verdict
 
 KEYS = st.sampled_from([

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervisor.settings.words import scan
+from supervisor.settings.scanner import scan
 
 BASH = shutil.which("bash") or "bash"
 TEXTS = st.text(alphabet="xyz =-,:@%+^_.!#$`'\"\\~{}()<>|&;*?[]\n\t0129é", max_size=24)
@@ -44,3 +44,18 @@ def test_bash_sees_the_words_that_the_scanner_sees(tmp_path: Path, text: str) ->
     )
     seen = ran.stdout.decode().split("\0")[:-1]
     assert seen == [str(len(words)), *words], ran.stderr
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(alphabet="xuU0123489aAbcefnrtv?\\\\\"é ", max_size=12))
+def test_bash_reads_the_escapes_of_a_dollar_quote_alike(tmp_path: Path, body: str) -> None:
+    text = f"x $'{body}'"
+    found = scan(text)
+    (piece,) = found.pieces
+    if len(piece.words) != 2 or not piece.words[1].known or body.endswith("\\"):
+        return
+    ran = subprocess.run(
+        [BASH, "--noprofile", "--norc", "-c", f"printf '%s\\0' $'{body}'"], cwd=tmp_path, env={"PATH": "", "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL, capture_output=True, check=False,
+    )
+    assert ran.stdout.decode("utf-8", "surrogateescape") == piece.words[1].text + "\0"

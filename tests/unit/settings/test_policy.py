@@ -6,7 +6,7 @@ import pytest
 from supervisor.errors import PolicyError
 from supervisor.settings.parse import command_sets, parse_policy
 from supervisor.settings.policy import Budgets, Policy, Section, ThirdParty, resolve, restrict
-from supervisor.settings.words import scan
+from supervisor.settings.scanner import scan
 from supervisor.types import Verdict
 
 FULL = b"""\
