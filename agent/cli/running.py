@@ -98,14 +98,15 @@ class Relay:
     def output(self, call_id: str, stream: int, data: bytes) -> None:
         if (decoder := self._decoders.get(stream)) is not None:
             self._show(stream, visible(decoder.decode(data)))
-            return
+            return  # a terminal that is gone sends SIGHUP
         target = self._streams[stream]
         try:
             target.buffer.write(data)
             target.buffer.flush()
         except OSError as error:
-            silence(target)  # the command goes on, its changes are kept
+            silence(target)
             self.gone = self.gone or OutputGone(error.errno)
+            raise BrokenPipeError from None  # the command learns it as it would outside; its changes are kept
 
     def notice(self, code: str, text: str) -> None:
         if text in self._told:  # a session's account repeats what it announced

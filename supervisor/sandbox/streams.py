@@ -32,8 +32,9 @@ class Streams:
     """Both streams of one command. In order: make, send ``child_ends``, ``close_child_ends``, ``drain``, ``take``, ``close``.
 
     ``keep`` is the number of bytes kept of each stream (CB-03). ``on_output(stream, chunk)`` sees kept bytes as they
-    come (stream 1 or 2), never what is dropped; with ``relay`` it sees every byte and nothing is kept or counted. It
-    must neither block nor raise. ``command_ended`` is called from beside ``drain``; everything else by one task.
+    come (stream 1 or 2), never what is dropped; with ``relay`` it sees every byte and nothing is kept or counted, and may
+    raise BrokenPipeError: nobody reads this stream any more, so its writers get SIGPIPE. It must not block, nor raise else.
+    ``command_ended`` is called from beside ``drain``; everything else by one task.
     """
 
     def __init__(self, keep: int, on_output: OnOutput | None = None, relay: bool = False) -> None:
@@ -149,7 +150,11 @@ class Streams:
             if not chunk:
                 return taken, True
             taken += len(chunk)
-            self._on_output(stream, chunk)
+            try:
+                self._on_output(stream, chunk)
+            except BrokenPipeError:
+                os.close(self._read_ends.pop(stream))
+                return taken, True
         return taken, False
 
     @staticmethod

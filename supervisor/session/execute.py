@@ -5,6 +5,7 @@ may run is not asked here: the guard machine has said so, and it is in the journ
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -63,7 +64,8 @@ class Executor:
         command = Command(whole, cwd=cwd, timeout=min(bound, seconds or bound), keep=0, relay=True)
         ran = await self._sandbox.run(command, lambda stream, data: self._watcher.output(call_id, stream, data))
         if ran.stderr:  # of a command that could not be started; a relayed stream itself is not kept
-            self._watcher.output(call_id, 2, ran.stderr)
+            with contextlib.suppress(BrokenPipeError):
+                self._watcher.output(call_id, 2, ran.stderr)
         state = CallState.ERRORED if ran.timed_out or ran.killed else CallState.DONE
         return ActionFinished(call_id, state, "", Reason.TIMEOUT if ran.timed_out else None, ran)
 

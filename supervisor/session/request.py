@@ -55,7 +55,10 @@ class Approver(Protocol):
 
 
 class Watcher(Protocol):
-    """What may be shown, never what decides. No method may block; an exception in one ends the session as an error."""
+    """What may be shown, never what decides. No method may block; an exception in one ends the session as an error.
+
+    Except BrokenPipeError from ``output`` of `lemni exec`: nobody reads that stream any more, and the command learns it.
+    """
 
     def state(self, call_id: str, tool: str, state: CallState) -> None: ...
 

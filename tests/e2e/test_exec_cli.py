@@ -89,6 +89,18 @@ def test_outside_what_is_authorised_lemni_fails_with_125(public_tmp: Path, home:
     assert "bare_repository" in ended.err
 
 
+def test_a_command_whose_reader_has_enough_ends_as_it_would_outside(repo: Path, home: Path) -> None:
+    line = 'echo new > README; yes; echo $? >&2'
+    done = subprocess.run(
+        ["bash", "-c", '"$@" | head -1', "bash", *ARGV, "exec", "--", "sh", "-c", line], cwd=repo, env=environment(home),
+        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60,
+    )
+    assert done.stdout == b"y\n"
+    assert b"\n141\n" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert lemni("apply", cwd=repo, home=home, stdin=b"y\n").code == 0
+
+
 @pytest.mark.parametrize("why", ["conflict", "failure"])
 def test_what_could_not_be_applied_is_recorded_and_stays_open(repo: Path, home: Path, why: str) -> None:
     assert lemni("exec", "--", "sh", "-c", "echo new > README", cwd=repo, home=home).code == 0

@@ -96,6 +96,21 @@ async def test_chunks_are_what_is_kept_as_it_comes() -> None:
     assert (len(out), dropped) == (50, 100_004 - 50)
 
 
+@pytest.mark.parametrize("stream", [1, 2])
+async def test_a_relayed_stream_whose_reader_is_gone_is_closed_to_its_writer_too(stream: int) -> None:
+    seen = bytearray()
+
+    def enough(number: int, chunk: bytes) -> None:
+        if number == stream:
+            raise BrokenPipeError
+        seen.extend(chunk)
+
+    other = 3 - stream
+    with trio.fail_after(20):
+        await run(f"yes >&{stream}; echo $? >&{other}", on_output=enough, relay=True)
+    assert seen == b"141\n"  # SIGPIPE, as outside
+
+
 async def test_relayed_output_is_complete_and_not_kept() -> None:
     seen: dict[int, int] = {1: 0, 2: 0}
 
