@@ -81,7 +81,7 @@ check: build
 	@exec </dev/null
 	$(VENV)/bin/ruff check -q .
 	$(VENV)/bin/mypy $(CODE) & types=$$!
-	$(PY) -m pytest -q -m "not slow and not kernel" tests/architecture tests/unit tests/property && tests=0 || tests=$$?
+	$(PY) -m pytest -q -m "not slow and not kernel" tests/architecture tests/unit && tests=0 || tests=$$?
 	wait $$types && exit $$tests
 
 test-long: build $(STAMPS)/test-system
