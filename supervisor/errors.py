@@ -139,5 +139,12 @@ class StoreError(LemniError):
     code = "not_found"
 
 
+class StoreBroken(StoreError):
+    """What a session leaves could not be written: a full or read-only file system."""
+
+    fault = Fault.HOST
+    code = "store_unwritable"
+
+
 class InternalError(LemniError):
     """Something that cannot happen happened: a bug of ours."""

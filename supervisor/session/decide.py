@@ -38,12 +38,12 @@ async def decide(
     async with Journal.open(state / "journal", new_session_id(), identity, frame) as journal:
         await journal.write(ChangeDecision(record.id, answer, Attribution.HUMAN.value), sync=True)
         if not accepted:
-            store.decide(record.id, Decision.REFUSED)
             await journal.close(SessionClosed(0, "refused"))
+            store.decide(record.id, Decision.REFUSED)
             return None
-        store.decide(record.id, Decision.ACCEPTED)
         with trio.CancelScope(shield=True):  # all or nothing, then its record: an interrupt waits for the end of both
             try:
+                store.decide(record.id, Decision.ACCEPTED)
                 outcome = await trio.to_thread.run_sync(
                     lambda: apply_changes(
                         record.project, changes, store.blobs(record.id), store.apply_journal(record.id), debris=debris
@@ -55,8 +55,8 @@ async def decide(
                 raise
             if isinstance(outcome, Applied):
                 await journal.write(AppliedEvent(record.id, outcome.files, "applied"), sync=True)
-                store.decide(record.id, Decision.APPLIED)
                 await journal.close(SessionClosed(0, "applied"))
+                store.decide(record.id, Decision.APPLIED)
             else:
                 await journal.write(AppliedEvent(record.id, 0, "conflict"), sync=True)
                 await journal.close(SessionClosed(1, "conflict"))

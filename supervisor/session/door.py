@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from supervisor.errors import ChannelBroken, EntryRefused, JournalBroken, LemniError
+from supervisor.errors import ChannelBroken, EntryRefused, JournalBroken, LemniError, StoreError
 from supervisor.guard.lattice import Judgement
 from supervisor.guard.machine import GuardConfig, Machine, Phase
 from supervisor.guard.protocol import (
@@ -328,6 +328,9 @@ class Session:
             with contextlib.suppress(JournalBroken, EntryRefused):
                 await self._note(entry.SessionRefused(code))
                 await self._journal.close(entry.SessionClosed(1, code))
+            with contextlib.suppress(StoreError):  # not there yet, or nothing can be written: the refusal says more
+                begun = await trio.to_thread.run_sync(self._store.load, self.id)
+                await trio.to_thread.run_sync(self._store.save, record.refused(begun))
 
     def abandon(self) -> None:
         """Whatever happened to the closing: nothing is left that waits for it."""

@@ -146,6 +146,11 @@ def begun(session: str, request: SessionRequest, prepared: Prepared, identity: I
     )
 
 
+def refused(record: SessionRecord) -> SessionRecord:
+    """The same line where the session could not be opened after all."""
+    return msgspec.structs.replace(record, ended_us=time.time_ns() // 1000, exit=1)
+
+
 def ended(record: SessionRecord, closing: Closing) -> SessionRecord:
     """The same line at the end. Changes are undecided where there is anything to apply."""
     changes = closing.changes

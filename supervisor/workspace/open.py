@@ -67,9 +67,8 @@ class Workspace:
                     return collect_overlay(upper, collector)
                 return collect_copy(upper, self._baseline, collector)
             except OSError as error:
-                raise WorkspaceError(
-                    "comparing the working copy", on=os.fsdecode(error.filename or b""), errno=error.errno
-                ) from error
+                named = os.fsdecode(error.filename) if error.filename else None
+                raise WorkspaceError("comparing the working copy", on=named, errno=error.errno) from error
 
 
 @contextlib.asynccontextmanager
@@ -104,7 +103,7 @@ async def open_workspace(
 def sweep_scratch(scratch_root: Path) -> int:
     """Remove the scratch directories that no living session locks. Returns how many went."""
     swept = 0
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # what is wrong with it, the next opening says
         for entry in sorted(scratch_root.iterdir()):
             with contextlib.suppress(OSError):
                 fd = os.open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -119,9 +118,9 @@ def sweep_scratch(scratch_root: Path) -> int:
 @contextlib.contextmanager
 def _scratch(path: Path) -> Iterator[bytes]:
     """Make and lock the scratch directory."""
-    make_private(path.parent)
     while True:
         try:
+            make_private(path.parent)
             path.mkdir(mode=0o700)
         except OSError as error:
             raise WorkspaceError("making the scratch directory", on=str(path), errno=error.errno) from error

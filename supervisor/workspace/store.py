@@ -11,12 +11,13 @@ import enum
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from supervisor.errors import StoreError
+from supervisor.errors import StoreBroken, StoreError
 from supervisor.workspace.blobs import Blobs, make_private
 from supervisor.workspace.changes import ChangeSet
 from supervisor.workspace.session_id import is_prefix, is_session_id, make_session_id, normalise
@@ -73,10 +74,11 @@ class Store:
         self.sessions = state / "sessions"
 
     def save(self, record: SessionRecord) -> None:
-        """Write or replace a session's record."""
+        """Write or replace a session's record. StoreBroken when it cannot be written."""
         directory = self._directory(record.id)
-        make_private(directory)
-        _write(directory / _RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1))
+        with _keeping(directory):
+            make_private(directory)
+            _write(directory / _RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
     def load(self, session: str) -> SessionRecord:
         """Read one record. StoreError ``not_found`` or ``record_damaged``."""
@@ -122,12 +124,16 @@ class Store:
         return Blobs(self._directory(session) / "blobs")
 
     def save_changes(self, session: str, changes: ChangeSet) -> None:
-        """Keep a change set whose blobs are complete. The record names it only afterwards (the caller's ``save``)."""
+        """Keep a change set whose blobs are complete. The record names it only afterwards (the caller's ``save``).
+
+        StoreBroken when it cannot be written.
+        """
         directory = self._directory(session)
-        make_private(directory)
-        if changes.entries:
-            self.blobs(session).sync()
-        _write(directory / _CHANGES, changes.encode())
+        with _keeping(directory):
+            make_private(directory)
+            if changes.entries:
+                self.blobs(session).sync()
+            _write(directory / _CHANGES, changes.encode())
 
     def load_changes(self, record: SessionRecord) -> ChangeSet:
         """The change set that a record names. StoreError ``changes_damaged`` when it is not exactly that one."""
@@ -168,6 +174,16 @@ class Store:
             return sorted(name for name in os.listdir(self.sessions) if is_session_id(name))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise StoreError("reading the sessions", on=str(self.sessions), errno=error.errno) from error
+
+
+@contextlib.contextmanager
+def _keeping(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreBroken("keeping a session", on=str(directory), errno=error.errno) from error
 
 
 def _write(path: Path, content: bytes) -> None:

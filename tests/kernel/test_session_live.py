@@ -15,6 +15,7 @@ from supervisor.errors import LemniError
 from supervisor.session.live import Session, open_session
 from supervisor.session.request import Answer, ApprovalRequest, Closing, Outcome, SessionRequest
 from supervisor.types import CallState, EditCall, ListCall, Reason, SearchCall, StopKind, WriteCall
+from supervisor.workspace.store import Store
 from support import needs
 from support.sessions import (
     FREE,
@@ -541,6 +542,20 @@ async def test_a_journal_that_cannot_be_made_opens_nothing(repo: Path, home: Pat
     (home / "state/journal").touch()
     assert (await refused(made)).code == "journal_unwritable"
     assert left(home) == []
+
+
+@pytest.mark.parametrize(("part", "code"), [("sessions", "store_unwritable"), ("scratch", "workspace_failed")])
+async def test_a_state_that_cannot_be_written_is_a_refusal_in_words(repo: Path, home: Path, part: str, code: str) -> None:
+    made = request(repo, home)
+    (home / "state").mkdir(mode=0o700)
+    (home / "state" / part).touch()
+    assert (await refused(made)).code == code
+    (journal,) = journals(home)
+    assert events(journal)[-2:] == ["session.refused", "session.closed"]
+    if part == "scratch":  # it was listed as begun by then
+        (listed,) = Store(home / "state").records()
+        assert listed.exit == 1
+        assert listed.ended_us > 0
 
 
 async def test_changes_that_cannot_be_kept_are_an_error_in_words(repo: Path, home: Path) -> None:
