@@ -16,6 +16,8 @@ from supervisor.workspace.changes import ChangeSet, Entry, Kind
 from supervisor.workspace.commit import Changed, commit, differs, parent, undo_crash
 from supervisor.workspace.gitnames import in_git_directory
 
+_ACROSS = "it lies on another mount, and moving there cannot be all or nothing: lemni diff --patch | git apply"
+
 
 @dataclass(frozen=True, slots=True)
 class PathReason:
@@ -69,7 +71,7 @@ def apply_changes(
     except OSError as error:
         raise WorkspaceError(
             "applying the changes", on=os.fsdecode(error.filename or root), errno=error.errno,
-            why="nothing was changed", code="apply_failed",
+            why="nothing was changed", code="apply_failed", remedy=_ACROSS if error.errno == errno.EXDEV else None,
         ) from error
 
 

@@ -290,6 +290,8 @@ def undo(root: int, staging: int, steps: list[tuple[Word, bytes, int]]) -> None:
             saved = word is Word.TAKE and _exists(staging, b"o%d" % number)
             if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR) and not saved:
                 continue  # the step was not taken: its directory was not made yet, or is still what it was before
+            if error.errno in (errno.EXDEV, errno.EROFS) and not saved and word is not Word.PUT:
+                continue  # nor could it have been: it lies on another mount, or on one that nobody can write
             raise WorkspaceError(
                 "undoing a half-applied change", on=os.fsdecode(path), errno=error.errno, code="apply_failed",
                 remedy="what was replaced is kept in the project's directory .lemni-apply-*",

@@ -292,6 +292,8 @@ def test_type_changes(repository: Path, tmp_path: Path) -> None:
 MOUNTED = """
 import os, sys, trio
 from pathlib import Path
+from supervisor.errors import WorkspaceError
+from supervisor.workspace.apply import apply_changes
 from supervisor.workspace.blobs import Blobs
 from supervisor.workspace.exclusions import Exclusions
 from supervisor.workspace.open import open_workspace
@@ -311,19 +313,38 @@ async def main():
         with (copy / "m n/mounted").open("a") as file:
             file.write("ore")
         (copy / "src/b.py").unlink()
+        (copy / "m n/new").mkdir()
+        (copy / "m n/new/file").touch()
         found = workspace.collect(Blobs(state / "blobs"))
-        assert [entry.path for entry in found.entries] == [b"m n/mounted", b"src/b.py"], found
+        assert [entry.path for entry in found.entries] == [b"m n/mounted", b"m n/new", b"m n/new/file", b"src/b.py"], found
+    # Nothing can be moved across mounts: all of it is undone, and the way out is named
+    before = sorted(root.rglob("*"))
+    try:
+        apply_changes(bytes(root), found, Blobs(state / "blobs"), state / "apply.json")
+    except WorkspaceError as error:
+        assert error.code == "apply_failed", error
+        assert "nothing was changed" in str(error), error
+    else:
+        raise AssertionError
+    assert sorted(root.rglob("*")) == before
+    assert (root / "m n/mounted").read_text() == "m"
+    assert not (state / "apply.json").exists()
 
 trio.run(main)
 """
 
 
 @pytest.mark.needs("userns")
-def test_a_mount_beneath_the_project_makes_a_plain_copy(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["rw", "ro"])
+def test_a_mount_beneath_the_project_makes_a_plain_copy(repository: Path, tmp_path: Path, options: str) -> None:
     (repository / "m n").mkdir()
     (repository / ".env").write_text("SECRET=1\n")
     (tmp_path / "script.py").write_text(MOUNTED)
-    command = 'mount -t tmpfs none "$1/m n" && printf m > "$1/m n/mounted" && exec "$3" "$4" "$1" "$2"'
-    words = ["sh", "-ec", command, "sh", str(repository), str(tmp_path / "state"), sys.executable, str(tmp_path / "script.py")]
+    command = (
+        'mount -t tmpfs none "$1/m n" && printf m > "$1/m n/mounted" && mount -o "remount,$5" "$1/m n"'
+        ' && exec "$3" "$4" "$1" "$2"'
+    )
+    script = str(tmp_path / "script.py")
+    words = ["sh", "-ec", command, "sh", str(repository), str(tmp_path / "state"), sys.executable, script, options]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run(["unshare", "-Urm", *words], check=True, env=environment)
