@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.errors import LaunchFailed
+from supervisor.errors import HostUnfit, LaunchFailed
 from supervisor.sandbox import cgroup, ids, launch
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import HostFacts
@@ -103,7 +103,7 @@ def _idmap_offered(device: int, path: bytes) -> bool:
         try:
             os.close(launch.detached_mount(directory, userns=mapping(0, 0, ids.FIRST_HOST_ID, ids.FIRST_HOST_ID)))
             _OFFERED[device] = True
-        except LaunchFailed:
+        except (LaunchFailed, HostUnfit):
             _OFFERED[device] = False
         finally:
             os.close(directory)

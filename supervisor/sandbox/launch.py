@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from native import launch as native
-from supervisor.errors import LaunchFailed
+from supervisor.errors import HostUnfit, LaunchFailed
+from supervisor.sandbox.layers import FILTERED
 from supervisor.sandbox.wire import Request
 
 _DOING = {
@@ -119,7 +120,7 @@ def user_namespace(uid_map: bytes, gid_map: bytes) -> int:
     try:
         return native.user_namespace(uid_map, gid_map)
     except OSError as error:
-        raise LaunchFailed("creating a user namespace for an idmapped mount", errno=error.errno) from error
+        raise _refused("creating a user namespace for an idmapped mount", error) from error
 
 
 def detached_mount(directory: int, *, userns: int = -1, recursive: bool = False) -> int:
@@ -130,7 +131,14 @@ def detached_mount(directory: int, *, userns: int = -1, recursive: bool = False)
     try:
         return native.detached_mount(directory, userns, recursive)
     except OSError as error:
-        raise LaunchFailed("cloning a mount for the sandbox", errno=error.errno) from error
+        raise _refused("cloning a mount for the sandbox", error) from error
+
+
+def _refused(doing: str, error: OSError) -> LaunchFailed | HostUnfit:
+    """A call that is not there is the host's lack; anything else is told as it is."""
+    if error.errno == errno.ENOSYS:
+        return HostUnfit(doing, errno=error.errno, remedy=FILTERED)
+    return LaunchFailed(doing, errno=error.errno)
 
 
 def landlock_abi() -> int:

@@ -23,6 +23,10 @@ COVERED = (
     "run lemni outside the container, or give the container an unmasked /proc "
     "(podman: --security-opt unmask=ALL, docker: --security-opt systempaths=unconfined)"
 )
+FILTERED = (
+    "Linux 5.12 or later; inside a container, let its seccomp filter pass clone3, seccomp and the mount calls "
+    "(open_tree, move_mount, fsopen, fsconfig, fsmount, mount_setattr), or run lemni outside it"
+)
 DELEGATE = (
     "run lemni below a delegated subtree (systemd-run --user --scope -p Delegate=yes lemni …) on cgroup v2, or as root; "
     "until then the limits are watched from outside and backed by resource limits"

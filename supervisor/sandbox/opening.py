@@ -218,6 +218,8 @@ def failure(failed: Failed, steps: tuple[Op, ...], switches: dict[str, int]) -> 
         return HostUnfit("mounting a fresh /proc", on=on, errno=failed.errno, remedy=layers.COVERED)
     if refused and switches.get("apparmor_restrict_unprivileged_userns") == 1 and failed.step <= _first_mount(steps):
         return HostUnfit("building inside the user namespace", on=on, errno=failed.errno, remedy=layers.UBUNTU)
+    if failed.errno == errno.ENOSYS:
+        return HostUnfit("building the sandbox", on=on, errno=failed.errno, remedy=layers.FILTERED)
     if isinstance(step, Overlay):
         return LaunchFailed("mounting the working copy", on=on, errno=failed.errno, code=OVERLAY_REFUSED)
     return LaunchFailed("building the sandbox", on=on, errno=failed.errno)
@@ -229,7 +231,9 @@ def _first_mount(steps: tuple[Op, ...]) -> int:
 
 
 def _unfit(error: LaunchFailed, host: HostFacts) -> LaunchFailed | HostUnfit:
-    """A clone or a map that the host refuses is a switch of the host, not a fault of the plan."""
+    """A clone, a map or a mount that the host refuses is a switch of the host, not a fault of the plan."""
+    if error.errno == errno.ENOSYS:
+        return HostUnfit(error.doing, errno=error.errno, remedy=layers.FILTERED)
     if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS):
         return error
     fact, remedy = layers.userns_remedy(dict(host.switches))

@@ -1,9 +1,11 @@
 """``lemni exec``: the command's output and status are ours, and nothing else is the command's."""
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,32 @@ def test_a_directory_that_was_removed_is_no_bug_of_ours(home: Path, tmp_path: Pa
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert code == 0 or "project_unreadable" in done.stderr
+
+
+FILTERED = """
+import os, sys, pyseccomp
+rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+rules.add_rule(pyseccomp.ERRNO(int(sys.argv[2])), sys.argv[1])
+rules.load()
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+@pytest.mark.parametrize(("call", "code"), [
+    ("clone3", errno.ENOSYS), ("open_tree", errno.ENOSYS), ("fsopen", errno.ENOSYS), ("move_mount", errno.ENOSYS),
+])
+@pytest.mark.needs("seccomp")
+def test_a_machine_that_refuses_what_a_sandbox_needs_runs_nothing(repo: Path, home: Path, call: str, code: int) -> None:
+    """As a container's own filter does. Never a fallback: the command does not run."""
+    words = ["exec", "--", "sh", "-c", "echo ran; touch ran"]
+    done = subprocess.run(
+        [sys.executable, "-c", FILTERED, call, str(code), *ARGV, *words], cwd=repo, env=environment(home), text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (125, ""), done.stderr
+    assert "[sandbox_unavailable]" in done.stderr
+    assert "  remedy  " in done.stderr
+    assert not (repo / "ran").exists()
 
 
 def test_a_timeout_ends_the_command(repo: Path, home: Path) -> None:
