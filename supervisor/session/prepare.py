@@ -145,10 +145,13 @@ def _notices(policy: Policy, bounds: Bounds, layers: tuple[Layer, ...]) -> tuple
     if policy.origin == "none":
         text = "there is no policy: every tool asks. Write one for this repository with `lemni policy init`"
         found.append(("policy_missing", text))
+    off: dict[tuple[str, str], list[str]] = {}  # several for one reason are one notice
     for layer in layers:
         if not layer.on:
-            remedy = f"; {layer.remedy}" if layer.remedy else ""
-            found.append(("layer_off", f"{layer.name} is off: {layer.fact}{remedy}"))
+            off.setdefault((layer.fact, layer.remedy), []).append(layer.name)
+    for (fact, remedy), names in off.items():
+        said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} off: {fact}" + (f"; {remedy}" if remedy else "")
+        found.append(("layer_off", said))
     return tuple(found)
 
 
