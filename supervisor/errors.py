@@ -38,6 +38,7 @@ class LemniError(Exception):
         why: str | None = None,
         remedy: str | None = None,
         code: str | None = None,
+        fault: Fault | None = None,
     ) -> None:
         super().__init__(doing)
         self.doing = doing
@@ -47,6 +48,8 @@ class LemniError(Exception):
         self.remedy = remedy
         if code is not None:
             self.code = code
+        if fault is not None:
+            self.fault = fault
 
     @property
     def errno_name(self) -> str | None:

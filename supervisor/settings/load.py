@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from supervisor.errors import PolicyError, SettingError
+from supervisor.errors import Fault, PolicyError, SettingError
 from supervisor.settings import starter
 from supervisor.settings.bounds import EXECUTION_VARIABLE, VARIABLES, Bounds, compute_bounds
 from supervisor.settings.config import Config, ModelConfig, parse_config
@@ -89,9 +89,13 @@ def load_policy(files: SettingFiles, root: bytes, user: str) -> Policy:
 
 
 def read_policy(path: Path, owners: frozenset[int]) -> PolicyFile | None:
-    """One policy file, or None where there is none (`lemni policy check`)."""
-    data = _trusted(path, owners, PolicyError, "policy_untrusted")
-    return None if data is None else parse_policy(data, str(path))
+    """One policy file, or None where there is none. What is wrong with a file that may be yours is yours to mend."""
+    try:
+        data = _trusted(path, owners, PolicyError, "policy_untrusted")
+        return None if data is None else parse_policy(data, str(path))
+    except PolicyError as wrong:
+        wrong.fault = Fault.ADMINISTRATOR if owners == frozenset({0}) else Fault.USER
+        raise
 
 
 def check_policy(path: Path) -> None:
@@ -99,7 +103,10 @@ def check_policy(path: Path) -> None:
     try:
         data = path.read_bytes()
     except OSError as failed:
-        raise PolicyError("read the policy", on=str(path), errno=failed.errno) from None
+        raise PolicyError(
+            "read the policy", on=str(path), errno=failed.errno, fault=Fault.USER,
+            remedy="lemni policy init writes one" if failed.errno == errno.ENOENT else None,
+        ) from None
     parse_policy(data, str(path))
 
 
@@ -129,7 +136,9 @@ def write_starter(files: SettingFiles, root: bytes) -> Path:
         text = starter.starter_text(entry)
     else:
         if any(path in project.roots for project in present.projects):
-            raise PolicyError("write a starter policy", on=str(target), why=f"{path} is in it already", code="policy_exists")
+            raise PolicyError(
+                "write a starter policy", on=str(target), why=f"{path} is in it already", code="policy_exists", fault=Fault.USER
+            )
         text = target.read_text("utf-8").rstrip("\n") + "\n" + entry
         _check_appended(text, target, present)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

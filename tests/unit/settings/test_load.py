@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.errors import PolicyError, SettingError
+from supervisor.errors import Fault, PolicyError, SettingError
 from supervisor.settings.load import (
     SettingFiles,
     check_policy,
@@ -175,6 +175,7 @@ def test_the_starter_policy_knows_the_repositorys_test_commands(files: SettingFi
     with pytest.raises(PolicyError) as again:
         write_starter(files, root)
     assert again.value.code == "policy_exists"
+    assert again.value.fault is Fault.USER
 
 
 def test_a_second_repository_is_added_and_the_first_kept(files: SettingFiles, repository: Path, tmp_path: Path) -> None:
