@@ -25,6 +25,9 @@ _CANNOT_CLONE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errn
 _CLOCK_REALTIME_COARSE = 5  # <linux/time.h>: the clock that stamps files, which the time module does not name
 
 
+_NOTICES = 20  # paths that were left out, told one by one
+
+
 @dataclass(frozen=True, slots=True)
 class CopyLayers:
     """A filled directory to bind: host path, and the path inside."""
@@ -52,6 +55,8 @@ def make_copy(source: bytes, target: bytes, ids: tuple[int, int], seeds: Seeds, 
     owner = ids if os.geteuid() == 0 else None
     os.mkdir(target, 0o700)
     _Copier(source, target, owner, seeds, done, limit, inodes).run()
+    if (more := len(done.notices) - _NOTICES) > 0:
+        done.notices[_NOTICES:] = [f"… and {more} more are not in the working copy"]
     _outwait_clock(done)
     return done
 

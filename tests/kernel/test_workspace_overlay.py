@@ -13,9 +13,11 @@ import pytest
 from supervisor.errors import WorkspaceError
 from supervisor.workspace.apply import Applied, Conflict
 from supervisor.workspace.changes import ChangeSet, Kind, Operation
+from supervisor.workspace.copy import make_copy
 from supervisor.workspace.diff import render
 from supervisor.workspace.exclusions import Exclusions
 from supervisor.workspace.open import open_workspace, sweep_scratch
+from supervisor.workspace.overlay import Seeds
 from supervisor.workspace.project import find_project
 from supervisor.workspace.trees import remove_tree
 from support.overlays import applied, inside, session, tree
@@ -287,6 +289,15 @@ def test_type_changes(repository: Path, tmp_path: Path) -> None:
     found = tree(repository)
     assert found[b"src"] == ("file", 0o644, b"s\n")
     assert found[b"untracked"] == ("link", 0, b"src")
+
+
+def test_many_that_cannot_be_copied_are_told_in_a_few_lines(repository: Path, tmp_path: Path) -> None:
+    for number in range(50):
+        os.mkfifo(repository / f"pipe{number}")
+    ids = (os.geteuid(), os.getegid())
+    done = make_copy(bytes(repository), bytes(tmp_path / "copy"), ids, Seeds(), limit=1 << 30, inodes=1000)
+    assert len(done.notices) == 21
+    assert "30 more" in done.notices[-1]
 
 
 MOUNTED = """
