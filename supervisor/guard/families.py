@@ -85,6 +85,8 @@ def refused_family(words: Sequence[Word], redirections: Sequence[Redirection] = 
         if name is not None and name in _RESERVED:
             rest = rest[2 if name == "function" else 1:]
             continue
+        if name == "exec" and len(rest) == 1:
+            return None  # redirections of the shell's own streams: nothing takes its place
         family = _family(name, [word.text for word in rest[1:] if word.known])
         if family is None and name is not None:
             family = _family_of_scripts(scripts(name, rest[1:], redirections), depth)

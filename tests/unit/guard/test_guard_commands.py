@@ -92,7 +92,8 @@ def test_a_dangerous_piece_is_found_in_any_frame(frame: str) -> None:
 @pytest.mark.parametrize("command", [
     "echo sudo", "chmod 644 f", "chmod +x f", "chown user f", "rm -rf ./build", "rm -rf build", "rm -rf /tmp/x",
     "git log --format=%s",
-    "cat <<EOF\nsudo make me a sandwich\nEOF", "grep eval f", "find . -exec ls", "echo 'rm -rf /'", "ls # sudo", "rm f",
+    "cat <<EOF\nsudo make me a sandwich\nEOF", "grep eval f", "find . -exec ls", "exec > >(tee log); echo a", "exec 2>&1",
+    "echo 'rm -rf /'", "ls # sudo", "rm f",
     "rm -rf /home/agent/.cache", "make 2>/dev/null", "tee /dev/null", "dd if=a of=b", "cp a b", "$SUDO id",
     'echo "$(date) sudo make me"', "echo `date` sudo", "bash -c 'echo sudo'", "bash sudo -c id", "bash -c ls 'sudo id'",
     "trap - EXIT",
