@@ -99,11 +99,18 @@ class Sandbox:
             streams.close()
             raise ChannelBroken("running a command", why="the sandbox ended meanwhile")
         execution = self._outcome(command, pending, streams, began, timed_out)
+        if execution.status != 0:  # a cap may be why; whoever starts the next command has to know first
+            self._judge()
         if streams.at_end or self._leftovers is None or self._channel.broken.is_set():
             streams.close()
         else:
             self._leftovers.start_soon(streams.discard_rest)
         return execution
+
+    @property
+    def stop(self) -> Stop | None:
+        """The cap that was exceeded, as far as it is known."""
+        return self._stop
 
     async def exceeded(self) -> Stop:
         """Wait until a cap of the whole sandbox is exceeded: memory, processes, CPU seconds, duration. It is dead then."""

@@ -253,13 +253,16 @@ class Session:
         scope = self._calls[call_id].scope
         if self._broken is not None or scope.cancel_called:
             return ActionFinished(call_id, CallState.ERRORED, "It was not run.", Reason.SANDBOX)
+        finished = ActionFinished(call_id, CallState.ERRORED, "", Reason.STOPPED)
         try:
             with scope:
-                return await self._act(self._executor, call_id, action)
+                finished = await self._act(self._executor, call_id, action)
         except ChannelBroken as gone:
             await self._explain(gone)
             return ActionFinished(call_id, CallState.ERRORED, "The sandbox ended while it ran.", Reason.SANDBOX)
-        return ActionFinished(call_id, CallState.ERRORED, "", Reason.STOPPED)
+        if (stop := self._house.sandbox.stop) is not None:  # what the kernel killed for a cap is the session's last command
+            await self._feed(ResourceExceeded(stop.what, stop.limit, stop.used))
+        return finished
 
     async def _ask(self, question: Ask) -> tuple[GuardCommand, ...]:
         asked = ApprovalRequest(question.call_id, question.tool, question.action, question.why, question.reason)

@@ -124,7 +124,7 @@ async def test_cancelled_it_leaves_nothing(repo: Path, home: Path) -> None:
     seen = Recorder()
 
     async def command() -> None:
-        await run(repo, home, "bash", "-c", f"echo go; exec -a {marker} sleep 300", seen=seen)
+        await run(repo, home, "bash", "-c", f"echo go; python3 -c 'import time; time.sleep(300)' {marker}", seen=seen)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(command)
@@ -150,7 +150,7 @@ async def main():
     seen = Loud()
     async with open_session(request(Path({repo!r}), Path({home!r})), seen, seen) as session:
         await session.begin("x")
-        await session.submit(Numbers().bash("touch made; echo go; exec -a {marker} sleep 300"))
+        await session.submit(Numbers().bash("touch made; echo go; sleep 300; true {marker}"))
 
 trio.run(main)
 """

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import uuid
 from dataclasses import replace
@@ -219,7 +220,8 @@ async def test_a_command_over_its_time_is_killed_with_what_it_started(repo: Path
     new, seen = Numbers(), Recorder()
     async with open_session(request(repo, home), seen, seen) as session:
         await session.begin("x")
-        command = f"echo before; setsid bash -c 'trap \"\" TERM; exec -a {marker} sleep 300' & sleep 300"
+        stubborn = f"trap '' TERM; python3 -c 'import time; time.sleep(300)' {marker}"
+        command = f"echo before; setsid bash -c {shlex.quote(stubborn)} & sleep 300"
         result = await session.submit(new.bash(command, timeout=1))
         assert (result.state, result.reason) == (CallState.ERRORED, Reason.TIMEOUT)
         assert "timed out after 1 s" in result.text
@@ -245,7 +247,7 @@ async def test_an_interrupt_kills_the_command_and_the_session_can_go_on(repo: Pa
     results = []
 
     async def command(session: Session) -> None:
-        results.append(await session.submit(new.bash(f"echo go; exec -a {marker} sleep 300")))
+        results.append(await session.submit(new.bash(f"echo go; python3 -c 'import time; time.sleep(300)' {marker}")))
         results.append(await session.submit(new.bash("true")))
 
     async with open_session(request(repo, home), seen, seen) as session:
@@ -312,7 +314,7 @@ async def test_a_caller_that_is_cancelled_leaves_nothing(repo: Path, home: Path)
     with trio.CancelScope() as scope:
         async with open_session(request(repo, home), seen, seen) as session, trio.open_nursery() as nursery:
             await session.begin("x")
-            nursery.start_soon(run_until, session, new, seen, f"echo go; exec -a {marker} sleep 300")
+            nursery.start_soon(run_until, session, new, seen, f"echo go; python3 -c 'import time; time.sleep(300)' {marker}")
             await started(seen)
             scope.cancel()
     assert scope.cancelled_caught
@@ -355,6 +357,20 @@ async def test_memory_over_the_limit_stops_the_session_by_name(repo: Path, home:
     assert (closing.exit, closing.reason) == (3, "resource:memory")
     assert "resource.exceeded" in events(closing.journal)
     assert left(home) == []
+
+
+async def test_nothing_runs_after_a_command_that_was_killed_for_a_cap(repo: Path, home: Path) -> None:
+    new, seen = Numbers(), Recorder()
+    policy = FREE + "  limits: {memory: 128MiB}\n"
+    async with open_session(request(repo, home, policy), seen, seen) as session:
+        group_or_skip(session.layers)
+        await session.begin("x")
+        await session.submit(new.bash("tail -c 1G /dev/zero | tail; exit 5"))
+        after = await session.submit(new.bash("true"))
+        closing = await session.finish(Outcome.DONE)
+    assert (after.state, after.reason) == (CallState.CANCELED, Reason.STOPPED)
+    assert closing.commands == 1
+    assert events(closing.journal).count("resource.exceeded") == 1
 
 
 async def test_a_sandbox_that_dies_is_a_failure_not_a_guard_stop(repo: Path, home: Path) -> None:
@@ -483,7 +499,7 @@ async def test_a_screen_that_fails_under_a_command_ends_the_session(repo: Path, 
     async def run() -> None:
         async with open_session(request(repo, home), seen, seen) as session:
             await session.begin("x")
-            await session.submit(new.bash(f"echo go; exec -a {marker} sleep 300"))
+            await session.submit(new.bash(f"echo go; python3 -c 'import time; time.sleep(300)' {marker}"))
 
     with trio.fail_after(10), pytest.raises((BrokenPipeError, BaseExceptionGroup)):
         await run()
