@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from agent.providers.secret import Secret
 from supervisor.errors import SettingError
+from supervisor.settings.config import is_plain_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,9 @@ class Endpoint:
 
         ``SettingError`` otherwise: a key in an address would be shown wherever the address is.
         """
-        try:
-            parts = urlsplit(self.api_base)
-            whole = bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            whole = False
-        extras = whole and (parts.username or parts.password or parts.query or parts.fragment)
-        if not whole or extras or parts.scheme not in ("http", "https"):
+        if not is_plain_address(self.api_base):
             raise SettingError(
                 "reading apiBase", on=self.name, why="it is no address, or has a user, a query or a fragment",
                 remedy="write it as http(s)://HOST[:PORT]/v1, and the key under apiKeyEnv or apiKeyFile",
             )
-        return parts.scheme
+        return urlsplit(self.api_base).scheme

@@ -5,6 +5,7 @@ change. Strict like the policy: an unknown key or an unreadable value is refused
 """
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -98,6 +99,7 @@ EXECUTION_KEYS: dict[str, tuple[str, Range | None]] = {
     "subagentMaxConcurrent": ("subagent_max_concurrent", limits.SUBAGENT_CONCURRENT),
     "continueAfterToolRejection": ("continue_after_tool_rejection", None),
 }
+_ADDRESS = re.compile(r"https?://(?:\[[^\]\s@/?#]+\]|[^\s@/?#:\[\]]+)(?::([0-9]{1,5}))?(?:/[^\s?#]*)?")  # RFC 3986
 _MODEL_KEYS = ("name", "provider", "apiBase", "model", "apiKeyEnv", "apiKeyFile", "script", "proxy")
 
 
@@ -125,6 +127,12 @@ def parse_config(data: bytes, source: str) -> Config:
     return Config(tuple(models), ExecutionConfig(**values), tuple(origins))
 
 
+def is_plain_address(url: str) -> bool:
+    """Whether a model's address has a host and a real port, and nothing that could hold a key."""
+    found = _ADDRESS.fullmatch(url)
+    return found is not None and 0 < int(found[1] or 80) < 65536
+
+
 def _model(document: Document, node: Node, key: str) -> ModelConfig:
     keys = document.mapping(node, key, _MODEL_KEYS)
     for needed in ("name", "provider"):
@@ -141,6 +149,10 @@ def _model(document: Document, node: Node, key: str) -> ModelConfig:
     for name in ("apiBase", "proxy"):
         if name in said and not said[name].startswith(("http://", "https://")):
             raise document.refusal(keys[name], f"{key}.{name}", "a URL that starts with http:// or https:// is expected")
+    if "apiBase" in said and not is_plain_address(said["apiBase"]):
+        # The value is not shown: it may hold a key.
+        accepted = "http(s)://HOST[:PORT]/v1 is expected, without a user, a query or a fragment; keys go to apiKeyEnv"
+        raise document.error(f"read {key}.apiBase", on=document.place(keys["apiBase"]), why=accepted)
     return ModelConfig(
         said["name"], provider, said.get("apiBase"), said.get("model"), said.get("apiKeyEnv"), said.get("apiKeyFile"),
         said.get("script"), said.get("proxy"), document.place(node),

@@ -121,7 +121,7 @@ class _SectionReader:
             "sensitiveTools": ("sensitive_tools", lambda n, k: tuple(self._tool_name(i, k) for i in d.items(n, k))),
             "thirdPartyFiles": ("third_party", self._third_party),
             "limitsEnforcement": ("limits_required", lambda n, k: d.word(n, k, ("auto", "required")) == "required"),
-            "contextExclusions": ("context_exclusions", d.texts),
+            "contextExclusions": ("context_exclusions", self._exclusions),
             "history": ("history", lambda n, k: d.word(n, k, ("auto", "hide", "show"))),
             "budgets": ("budgets", lambda n, k: Budgets(**self._numbers(n, k, _BUDGETS))),
             "limits": ("limits", lambda n, k: LimitSettings(**self._numbers(n, k, _LIMITS))),
@@ -189,6 +189,16 @@ class _SectionReader:
             read = self.document.size if name in _SIZES else self.document.integer
             found[field] = read(value, f"{key}.{name}", span.low, span.high)
         return found
+
+    def _exclusions(self, node: Node, key: str) -> tuple[str, ...]:
+        """Paths and patterns that name something below the project. What a pattern means is the workspace's to say."""
+        for item in self.document.items(node, key):
+            text = self.document.text(item, key)
+            parts = text.removeprefix("/").removesuffix("/").split("/")
+            if text.startswith("!") or {"\n", "\0"} & set(text) or {"", ".", ".."} & set(parts) or not text.strip("*/"):
+                accepted = "a plain path or pattern below the project is expected; there is no negation"
+                raise self.document.refusal(item, key, accepted)
+        return self.document.texts(node, key)
 
     def _profile(self, node: Node, key: str) -> str:
         """A profile's name: it becomes a file name, so nothing but letters, digits and dashes."""

@@ -155,3 +155,12 @@ def test_the_users_configuration_lies_over_the_hosts() -> None:
     assert [(model.name, model.script) for model in both.models] == [("a", "u"), ("b", "h")]
     assert (both.execution.session_max_actions, both.execution.session_max_minutes) == (7, 6)
     assert dict(both.origins) == {"sessionMaxActions": "U:2", "sessionMaxMinutes": "H:2"}
+
+
+@pytest.mark.parametrize("url", ["http://x:99999/v1", "http://x:0", "http://", "http://ada:sk-secret@x/v1", "http://x/v1?key=sk-secret",
+                                 "http://x/v1#sk-secret", "http://[::1/v1"])
+def test_an_address_that_is_none_is_refused_by_its_line_and_not_shown(url: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        parse_config(f"models:\n- {{name: a, provider: openai, model: m, apiBase: '{url}'}}".encode(), "C")
+    assert refused.value.on == "C:2"
+    assert "sk-secret" not in str(refused.value)
