@@ -37,6 +37,8 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except SystemExit:  # click's answer when the reader of its help is gone, and to nothing else
+        return BROKEN_PIPE
     except (Exception, BaseExceptionGroup) as error:
         return tell(error)
 

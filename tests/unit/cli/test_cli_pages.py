@@ -1,6 +1,7 @@
 """The manual, the help and the completion say the same as the program."""
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from agent.cli.problems import run
 from agent.cli.root import COMMANDS, lemni
-from support.lemni import ROOT
+from support.lemni import ARGV, ROOT
 
 PAGE = ROOT / "docs/man/lemni.1"
 
@@ -82,3 +83,11 @@ def test_every_module_of_the_command_line_is_lazy() -> None:
     )
     done = subprocess.run(["python3", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("lemni "), done.stderr
+
+
+def test_help_whose_reader_is_gone_ends_as_every_output_does() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as nobody:
+        ended = subprocess.run([*ARGV, "--help"], cwd=ROOT, stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (141, b"")
