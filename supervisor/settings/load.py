@@ -107,7 +107,11 @@ def check_policy(path: Path) -> None:
             "read the policy", on=str(path), errno=failed.errno, fault=Fault.USER,
             remedy="lemni policy init writes one" if failed.errno == errno.ENOENT else None,
         ) from None
-    parse_policy(data, str(path))
+    try:
+        parse_policy(data, str(path))
+    except PolicyError as wrong:
+        wrong.fault = Fault.USER  # who checks a file is about to mend it, whoever's it will be
+        raise
 
 
 def starter_policy(root: bytes) -> str:
