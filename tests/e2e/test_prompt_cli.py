@@ -1,11 +1,13 @@
 """``lemni -p`` as a person and a script meet it: a real sandbox, a real journal, a scripted model."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,19 +194,29 @@ PROMPT = ("-p", "x", "--json")
 EXEC = ("exec", "--", "sh", "-c", "echo up; sleep 1000")
 
 
-def started(home: Path, repo: Path, *arguments: str, nohup: bool = False) -> subprocess.Popen[bytes]:
-    """``lemni`` with a command that never ends, once that command runs."""
+# Whatever the test run was started with (nohup, a shell's "&"), the process starts with the signals of a terminal.
+DEFAULTS = ["env", "--default-signal=HUP,INT,QUIT,TERM"]
+
+
+@contextlib.contextmanager
+def started(home: Path, repo: Path, *arguments: str, nohup: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """``lemni`` with a command that never ends, once that command runs. Killed at the end, if it is still there."""
     calls = [call("Write", path="w", content="x"), call("Bash", command=FOREVER)]
     configure(home, [{"calls": calls}, {"text": "x"}])
-    process = subprocess.Popen(
-        [*(["nohup"] if nohup else []), *ARGV, *arguments], cwd=repo, env=environment(home),
+    with subprocess.Popen(
+        [*DEFAULTS, *(["nohup"] if nohup else []), *ARGV, *arguments], cwd=repo, env=environment(home),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if b'"output"' in line or line == b"up\n":
-            return process
-    raise AssertionError(process.communicate())
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if b'"output"' in line or line == b"up\n":
+                    break
+            else:
+                raise AssertionError(process.communicate())
+            yield process
+        finally:
+            process.kill()
 
 
 def descendants(pid: int) -> list[int]:
