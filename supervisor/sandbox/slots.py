@@ -38,8 +38,7 @@ class Slots:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        # The same number exists in every user's directory: the name says which.
-        self._tag = hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:8]
+        self._tag = ""
         self._held: dict[int, int] = {}  # number → locked descriptor
         self._free: list[Slot] = []
         self._recorded: dict[int, tuple[str, ...]] = {}
@@ -84,10 +83,20 @@ class Slots:
         self._recorded.clear()
 
     def _slot(self, number: int, fd: int) -> Slot:
-        name = f"lemni-{self._tag}-{number}"
+        name = f"lemni-{self._tag or self._make_tag()}-{number}"
         recorded = os.pread(fd, 65536, 0).decode("utf-8", "surrogateescape").splitlines()
         # Ours alone may write the file; still, nothing is removed that is not a group of this very name.
         return Slot(number, name, tuple(path for path in recorded if path.startswith("/") and path.endswith(f"/{name}")))
+
+    def _make_tag(self) -> str:
+        """The same number exists in every user's directory: the name says which.
+
+        By the inode and not by the path: in two containers that share a hierarchy of groups, /run is not the same directory.
+        """
+        place = os.stat(self._directory)
+        words = b"%d %d %s" % (place.st_dev, place.st_ino, os.fsencode(self._directory.absolute()))
+        self._tag = hashlib.sha256(words).hexdigest()[:8]
+        return self._tag
 
     def _numbers(self) -> list[int]:
         try:

@@ -86,3 +86,13 @@ def test_there_is_an_end_of_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(HostUnfit):
         slots.take()
     slots.close()
+
+
+def test_the_same_path_on_another_file_system_gives_another_name(tmp_path: Path) -> None:
+    """Two containers with a /run of their own may share the hierarchy of groups."""
+    place = tmp_path / "slots"
+    first = Slots(place).take()
+    place.rename(tmp_path / "elsewhere")
+    second = Slots(place).take()
+    assert (first.number, second.number) == (0, 0)
+    assert first.name != second.name
