@@ -16,7 +16,9 @@ SCRIPT = """
 mkdir -p "$HOME/l" "$HOME/u" "$HOME/w" "$HOME/state"
 mount -t overlay -o "lowerdir=$HOME/l,upperdir=$HOME/u,workdir=$HOME/w" none "$HOME/state"
 export XDG_STATE_HOME="$HOME/state"
-"$@" exec -- sh -c 'git status --short && echo new >> README && rm src/a.py' && "$@" diff
+"$@" exec -- sh -c 'git status --short && git commit -q --allow-empty -m x && echo new >> README && rm src/a.py'
+"$@" diff
+echo y | "$@" apply
 """
 
 
@@ -29,4 +31,7 @@ def test_a_state_directory_that_can_hold_no_overlay(repo: Path, home: Path) -> N
     assert "the working copy is a plain copy" in done.stderr
     assert "+new" in done.stdout
     assert "deleted file" in done.stdout
-    assert (repo / "src/a.py").exists()
+    assert ".git" not in done.stdout
+    assert not (repo / "src/a.py").exists()
+    assert (repo / "README").read_text().endswith("new\n")
+    assert (repo / ".git/HEAD").exists()
