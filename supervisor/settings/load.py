@@ -224,7 +224,8 @@ def _trusted(path: Path, owners: frozenset[int], error: type[SettingError], untr
         # NONBLOCK: a FIFO in the file's place must not hang the program; it is refused below.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as failed:
-        if failed.errno in (errno.ENOENT, errno.ENOTDIR):
+        # A link to nowhere is a file that was meant to be there: not the same as none.
+        if failed.errno in (errno.ENOENT, errno.ENOTDIR) and not path.is_symlink():
             return None
         raise error(doing, on=str(path), errno=failed.errno) from None
     try:

@@ -113,6 +113,16 @@ def test_what_is_no_file_is_refused_without_waiting(files: SettingFiles) -> None
         load_config(files)
 
 
+def test_a_link_to_nowhere_is_not_the_same_as_no_file(files: SettingFiles) -> None:
+    files.user_policy.symlink_to("gone")
+    with pytest.raises(PolicyError) as refused:
+        load_policy(files, ROOT, "ada")
+    assert refused.value.errno_name == "ENOENT"
+    files.user_config.symlink_to("gone")
+    with pytest.raises(SettingError):
+        load_config(files)
+
+
 @pytest.mark.skipif(ME == 0, reason="root reads everything")
 def test_an_unreadable_file_is_refused(files: SettingFiles) -> None:
     put(files.user_policy, allow("allow"), 0o000)
