@@ -187,6 +187,7 @@ class Session:
         """A signal while the session closes: what it wrote is rejected, as by one that came before, unless it is told of
         already. ``outcome`` is one of REJECTING. Never waits."""
         self._withdrawn = self._withdrawn or outcome
+        self._house.reject()
 
     async def finish(self, outcome: Outcome) -> Closing:
         """End the session: processes dead, diff collected and stored, journal closed. The first call decides; idempotent."""

@@ -120,9 +120,13 @@ class House:
             await self._gone.wait()
         return self._closed
 
+    def reject(self) -> None:
+        """What is being collected is not wanted any more: the collecting ends at its next file. ``discard`` follows."""
+        self._blobs.abandon()
+
     async def discard(self) -> None:
-        """Forget what was collected: it was rejected while it was being collected."""
-        self._closed.changes, self._closed.added, self._closed.removed = None, 0, 0
+        """Forget what was collected, and that the collecting was cut: it was rejected meanwhile."""
+        self._closed.changes, self._closed.added, self._closed.removed, self._closed.error = None, 0, 0, None
         await trio.to_thread.run_sync(self._blobs.discard)
 
     def _collect_changes(self) -> None:

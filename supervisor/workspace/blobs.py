@@ -6,6 +6,7 @@ damaged blob is found before a byte of it is shown or applied.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -93,9 +94,19 @@ class Blobs:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Nobody wants them any more: whoever fills or reads them meets ECANCELED at the next one. From any thread."""
+        self._abandoned = True
+
+    def _still_wanted(self) -> None:
+        if self._abandoned:
+            raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
 
     def put(self, fd: int) -> Digest:
         """Keep a copy of what this descriptor reads. The digest is of the bytes that were kept."""
+        self._still_wanted()
         make_private(self.directory)
         partial = self.directory / f".new-{os.getpid()}-{os.urandom(6).hex()}"
         out = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -128,6 +139,7 @@ class Blobs:
 
     def read(self, sha256: str) -> bytes:
         """The bytes of a blob, checked. StoreError (``changes_damaged``) when it is missing or altered."""
+        self._still_wanted()
         fd = self.open(sha256)
         with open(fd, "rb") as file:
             content = file.read()
