@@ -33,6 +33,7 @@ _BLANKS = " \t\r\n"  # JSON's, RFC 8259 section 2
 _IN_STRING = re.compile(r'"|\\(?:.|$)', re.DOTALL)
 _OUTSIDE = re.compile(r"[^ \t\r\n]")
 _MAX_DEPTH = 64  # of nested arrays and objects in arguments; the catalogue needs one
+_MAX_DIGITS = 4000  # of an integer in arguments
 
 _LEGAL = {
     CallState.GENERATING: {CallState.GENERATED, CallState.ERRORED, CallState.CANCELED},
@@ -270,6 +271,12 @@ def _no_constant(name: str) -> Any:
     raise _Refused(f"{name} is not JSON.")
 
 
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:  # reading them takes quadratic time, and not every Python has a bound of its own
+        raise _Refused("It holds a number that is too long.")
+    return int(digits)
+
+
 def parse_arguments(raw: str) -> dict[str, Any] | str:
     """The arguments of a complete call: one JSON object and nothing else, else a text for the model that says what is wrong.
 
@@ -280,7 +287,7 @@ def parse_arguments(raw: str) -> dict[str, Any] | str:
     if _too_deep(raw):
         return f"The arguments are nested deeper than {_MAX_DEPTH} levels."
     try:
-        value = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
     except _Refused as refused:
         return f"The arguments were refused: {refused}"
     except json.JSONDecodeError as error:
@@ -289,8 +296,6 @@ def parse_arguments(raw: str) -> dict[str, Any] | str:
             f"The arguments are not one complete JSON value: {what} at character {error.pos + 1} of {len(raw)}. "
             "Nothing was run; send the call again with complete arguments."
         )
-    except (ValueError, RecursionError):  # an integer of thousands of digits
-        return "The arguments hold a number that is too long."
     if not isinstance(value, dict):
         return f"The arguments are {kind_of(value)}; one JSON object is expected."
     return value
