@@ -63,7 +63,8 @@ def started(box: initbox.Box, script: str, count: int, **options: object) -> int
 @pytest.mark.parametrize("name", ESCAPES)
 def test_a_killed_command_leaves_nothing(name: str) -> None:
     with initbox.ready() as box:
-        other = box.start(b"/bin/sleep", b"1000")
+        other = box.start(b"/bin/sleep", b"1000", flags=wire.ANNOUNCE)
+        box.expect(wire.Started, other)  # else what counts as the script's may be ahead of it
         id = started(box, ESCAPES[name], {"plain": 1, "stopped": 2}.get(name, 2) + 2)
         box.ask(wire.Request.KILL, id)
         assert box.expect(wire.Killed, id).count >= 1
