@@ -351,8 +351,9 @@ def test_a_mount_beneath_the_project_makes_a_plain_copy(repository: Path, tmp_pa
     (repository / "m n").mkdir()
     (repository / ".env").write_text("SECRET=1\n")
     (tmp_path / "script.py").write_text(MOUNTED)
+    # bind: the mount's own flags alone. Beside them mount(8) would repeat uid=, which means nobody in the namespace.
     command = (
-        'mount -t tmpfs none "$1/m n" && printf m > "$1/m n/mounted" && mount -o "remount,$5" "$1/m n"'
+        'mount -t tmpfs none "$1/m n" && printf m > "$1/m n/mounted" && mount -o "remount,bind,$5" "$1/m n"'
         ' && exec "$3" "$4" "$1" "$2"'
     )
     script = str(tmp_path / "script.py")
