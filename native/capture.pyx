@@ -73,10 +73,10 @@ cdef class Capture:
     cdef readonly bint eof
 
     def __cinit__(self, Py_ssize_t limit):
+        self.store = NULL
+        self.sink = -1  # before anything can fail: __dealloc__ would close descriptor 0
         if limit < 0:
             raise ValueError("a capture's limit is a number of bytes, 0 or more")
-        self.store = NULL
-        self.sink = -1
         self.limit = limit
 
     def __dealloc__(self):

@@ -82,8 +82,10 @@ def test_the_other_side_of_a_terminal_going_is_end_of_file() -> None:
 def test_errors_are_errors() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         Capture(1).pull(-1)
+    standard_input = os.fstat(0)
     with pytest.raises(ValueError, match="limit"):
         Capture(-1)
+    assert os.fstat(0) == standard_input  # what was never opened is not closed
     with pytest.raises(ValueError, match="offset"):
         Capture(1).since(1)
 
