@@ -81,7 +81,7 @@ def stop_for_loop(tool: str, shown: str, threshold: int, count: int) -> Stop:
 
 def stop_for_resource(resource: str, limit: int, used: int) -> Stop:
     unit = _RESOURCES.get(resource, resource)
-    text = f"Resource limit: the sandbox exceeded its {limit} {unit} (used: {used}). The task may not be finished."
+    text = f"Resource limit: the sandbox exceeded its limit of {limit} {unit} (used: {used}). The task may not be finished."
     return Stop(StopKind.RESOURCE, resource, limit, used, text)
 
 
