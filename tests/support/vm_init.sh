@@ -27,6 +27,9 @@ for name in tmp var/tmp; do # on the disk, as Debian has them: an overlay like t
 done
 read -r tree < /tree
 [ -e "/new$tree" ] || { mkdir -p "/new$tree" && mount --bind "/parts/host$tree" "/new$tree"; } # a checkout below them
+# Its people must reach the checkout, which may lie where only root may look (a clone below /root): opened in memory alone.
+above=$tree
+while above=${above%/*} && [ -n "$above" ]; do chmod a+x "/new$above"; done
 mount -t securityfs -o nosuid,nodev,noexec securityfs /new/sys/kernel/security
 mount -t cgroup2 -o nosuid,nodev,noexec,nsdelegate cgroup2 /new/sys/fs/cgroup
 mkdir /new/sys/fs/cgroup/init.scope
