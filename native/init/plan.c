@@ -247,10 +247,6 @@ static long carry_out(struct box *b, const struct plan_op *op) {
     return -EINVAL; /* the check refused it already */
 }
 
-/*
- * An overlay takes only layers of its own mount namespace, and the supervisor's descriptors belong to the supervisor's. They
- * are opened again here, before TakeIds: the scratch lies in a directory that the session's own id may not search.
- */
 /* A layer that is a mount of its own, or lies in one, has no path: it comes into this namespace by its MoveMount. */
 static bool moved_outside(const struct plan *p, uint32_t fd) {
     for (uint32_t i = 0; i < p->count; i++) {
@@ -265,6 +261,10 @@ static bool moved_outside(const struct plan *p, uint32_t fd) {
     return false;
 }
 
+/*
+ * An overlay takes only layers of its own mount namespace, and the supervisor's descriptors belong to the supervisor's. They
+ * are opened again here, before TakeIds: the scratch lies in a directory that the session's own id may not search.
+ */
 static long adopt_layers(const struct plan *p, const struct box *b, uint32_t *step) {
     for (uint32_t i = 0; i < p->count; i++) {
         *step = i;
