@@ -5,13 +5,12 @@ Opening one is the only full trial (a kernel may allow a namespace and refuse wh
 """
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 
 from profiles.model import Profile
 from supervisor.errors import HostUnfit
-from supervisor.sandbox import cgroup, layers
+from supervisor.sandbox import cgroup, launch, layers
 from supervisor.sandbox.groups import unescape
 from supervisor.sandbox.ids import FIRST_HOST_ID, SLOTS
 from supervisor.sandbox.machine import Entry, HostFacts, HostView
@@ -31,7 +30,7 @@ def read(profile: Profile) -> HostFacts:
     uid, gid, name = os.geteuid(), os.getegid(), os.uname()
     missing = tuple(n for n in _NAMESPACES if not os.path.exists(f"/proc/self/ns/{n}"))
     switches = tuple((key, value) for key, path in _SWITCHES.items() if (value := _number(path)) is not None)
-    abi = _landlock_abi()
+    abi = launch.landlock_abi()
     groups = cgroup.find()
     covered = _covered()
     seccomp = "kill_process" in _text("/proc/sys/kernel/seccomp/actions_avail")
@@ -137,11 +136,6 @@ def _maps_session_ids(uid_map: str) -> bool:
         if inner <= FIRST_HOST_ID and inner + count >= FIRST_HOST_ID + 2 * SLOTS:
             return True
     return False
-
-
-def _landlock_abi() -> int:
-    """landlock_create_ruleset(NULL, 0, LANDLOCK_CREATE_RULESET_VERSION); 0 where the kernel has no Landlock or it is off."""
-    return max(0, int(ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
 
 
 def _hard(which: int) -> int:
