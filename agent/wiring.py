@@ -14,7 +14,6 @@ from pathlib import Path
 
 import trio
 
-from agent.auth.local import identify
 from agent.loop import Ended, Ending, Loop, Watcher
 from agent.providers.base import Provider
 from agent.tools.catalogue import Catalogue
@@ -127,15 +126,14 @@ async def run_prompt(
 ) -> Report:
     """Open a session, run one prompt in it, close it.
 
-    Raises ``LemniError`` while nothing has been started: settings, identity, a key, a host that cannot make the sandbox. From
+    Raises ``LemniError`` while nothing has been started: settings, a key, a host that cannot make the sandbox. From
     then on what happens comes back as a report, a failing model included, and the session has been closed in order.
     """
     control = control or Control()
     config = request.session.config or load_config(request.session.files)
-    identity = request.session.identity or identify()
     # The provider is opened first: a configuration that cannot work starts no session.
     async with open_provider(config.model(request.model)) as provider:
-        opening = replace(request.session, config=config, identity=identity)
+        opening = replace(request.session, config=config)
         async with open_session(opening, approver or RefuseAll(), watcher) as session:
             watcher.opened(session.id, session.project_root, session.opened_us, session.layers)
             loop = Loop(

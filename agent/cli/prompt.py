@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import click
 import trio
 
+from agent.auth.local import identify
 from agent.cli import problems, signals, stdin
 from agent.cli.events import Events
 from agent.cli.harden import harden
@@ -45,12 +46,12 @@ def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
     watcher = Events(lambda: control.end(Outcome.HANGUP)) if as_json else Steps()
     if piped is not None and piped.notice:
         watcher.notice("stdin", piped.notice)
-    request = PromptRequest(
-        prompt=prompt,
-        session=SessionRequest(directory=standing(), surface="print", interactive=False, mode=mode),
-        model=model,
-        data=piped.data if piped else None,
-    )
+    try:
+        session = SessionRequest(standing(), identify(), surface="print", interactive=False, mode=mode)
+    except LemniError as error:
+        watcher.close()
+        return _not_started(Ended(error=error), watcher)
+    request = PromptRequest(prompt=prompt, session=session, model=model, data=piped.data if piped else None)
     ended = trio.run(_run, request, watcher, control)
     watcher.close()
     if ended.report is None:

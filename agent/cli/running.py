@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import trio
 
+from agent.auth.local import identify
 from agent.cli import problems, signals
 from agent.cli.harden import harden
 from agent.cli.store import standing
@@ -29,7 +30,7 @@ def run(words: Sequence[str], timeout: float | None) -> int:
     relay = Relay()
     received: list[signal.Signals] = []
     try:
-        request = SessionRequest(directory=standing(), surface="exec", interactive=False)
+        request = SessionRequest(standing(), identify(), surface="exec", interactive=False)
         outcome = trio.run(_run, request, [os.fsencode(word) for word in words], relay, timeout, received)
     except Exception as error:
         problems.tell(error)

@@ -19,7 +19,7 @@ from supervisor.journal.writer import Journal
 from supervisor.session import record
 from supervisor.session.door import Act, Session
 from supervisor.session.execute import Executor
-from supervisor.session.prepare import Prepared, identify, prepare, state_of, sweep
+from supervisor.session.prepare import Prepared, prepare, state_of, sweep
 from supervisor.session.request import (
     Approver,
     Outcome,
@@ -50,7 +50,7 @@ async def compose(
 ) -> AsyncIterator[Session]:
     """``open_session``, with another judge and another way of acting where the command is the person's own."""
     name = new_session_id()
-    identity = request.identity or identify()
+    identity = request.identity
     try:
         prepared = await trio.to_thread.run_sync(prepare, request, identity)
     except LemniError as refused:

@@ -6,7 +6,6 @@ journalled by the caller.
 from __future__ import annotations
 
 import os
-import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,17 +79,6 @@ class Prepared:
         """The sandbox's whole environment: the product's own set and the policy's literals, nothing of this process (TC-28)."""
         literal = dict(self.policy.environment)
         return environment.build(None, None, literal, literal)
-
-
-def identify() -> Identity:
-    """The real uid's name from the host's name service (O-31). LemniError ``identity_unknown`` where it has none."""
-    uid = os.getuid()
-    try:
-        return Identity(pwd.getpwuid(uid).pw_name, uid, "nss")
-    except KeyError:
-        raise LemniError(
-            "resolve who you are", on=f"uid {uid}", why="the host's name service has no entry for it", code="identity_unknown",
-        ) from None
 
 
 def state_of(request: SessionRequest) -> Path:

@@ -17,17 +17,18 @@ class SessionRequest:
     """What a session is opened for. ``directory`` is where the person stands; the project is found from it.
 
     ``surface``: "print", "terminal" or "exec", for the journal. Not ``interactive``: a question is a dry refusal, attributed
-    to automation and announced. ``identity`` and ``config`` are asked for and loaded where they are not given.
+    to automation and announced. ``identity`` is who the caller found the person to be: the supervisor authenticates nobody.
+    ``config`` is loaded where it is not given.
     """
 
     directory: bytes
+    identity: Identity
     surface: str = "print"
     interactive: bool = False
     mode: str = "agent"  # or "plan": Read, List, Search
     files: SettingFiles = field(default_factory=SettingFiles.standard)
     state_dir: Path | None = None
     config: Config | None = None
-    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from agent.auth.local import identify
 from agent.errors import SecretError
 from agent.loop import Ending, SilentWatcher
 from agent.wiring import Control, PromptRequest, Report, open_provider, run_prompt
@@ -44,7 +45,7 @@ class Acting(SilentWatcher):
 
 
 def request(repo: Path, **more: Any) -> PromptRequest:
-    return PromptRequest("do it", SessionRequest(os.fsencode(repo), **more))
+    return PromptRequest("do it", SessionRequest(os.fsencode(repo), identify(), **more))
 
 
 async def play(repo: Path, act: Callable[[Control], None]) -> tuple[Report, Acting]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.auth.local import identify
 from supervisor.journal.verify import ExitCode, verify
 from supervisor.session.request import Answer, ApprovalRequest, SessionRequest
 from supervisor.settings.load import SettingFiles
@@ -43,7 +44,7 @@ def request(
 ) -> SessionRequest:
     """A request whose settings and state lie below ``home``."""
     files = setting_files(home, policy, config)
-    return SessionRequest(os.fsencode(directory), files=files, state_dir=home / "state", **more)
+    return SessionRequest(os.fsencode(directory), identify(), files=files, state_dir=home / "state", **more)
 
 
 class Numbers:
