@@ -359,8 +359,6 @@ def collect_overlay(upper: int, collector: Collector) -> ChangeSet:
     return collector.result()
 
 
-
-
 def _came(collector: Collector, path: bytes, directory: int, name: bytes) -> bool:
     """Whether what stands here was copied up from this very path.
 
