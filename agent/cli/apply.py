@@ -56,7 +56,7 @@ def command(session: str | None, debris: bool) -> int:
         lambda: decide(state, store, record, changes, identify(), accepted=accepted, debris=debris)
     )
     if outcome is None:
-        err("refused: nothing was changed")
+        err(f"refused: nothing was changed; `lemni apply {record.id}` asks again")
         return 0
     if isinstance(outcome, Conflict):
         return _conflict(outcome.paths)

@@ -178,3 +178,13 @@ def test_doctor_says_whether_it_would_open(repo: Path, home: Path) -> None:
     report = json.loads(lemni("doctor", "--json", cwd=repo, home=home).out)
     assert report["fit"] is True
     assert all(layer["on"] for layer in report["layers"] if layer["required"])
+
+
+def test_a_refusal_is_not_the_end_of_a_diff(repo: Path, home: Path) -> None:
+    lemni("exec", "--", "sh", "-c", "echo new > README", cwd=repo, home=home)
+    (session,) = json.loads(lemni("sessions", "--json", cwd=repo, home=home).out)
+    refused = lemni("apply", cwd=repo, home=home, stdin=b"")
+    assert (refused.code, (repo / "README").read_text()) == (0, "a repository\n")
+    assert f"lemni apply {session['id']}" in refused.err
+    assert lemni("apply", session["id"], cwd=repo, home=home, stdin=b"y\n").code == 0
+    assert (repo / "README").read_text() == "new\n"
