@@ -97,10 +97,16 @@ def parse(text: str) -> Profile:
 @functools.cache
 def shipped(name: str = "default") -> Profile:
     """The profile of this name that comes with the product. Raises ``ProfileError`` when there is none."""
-    resource = resources.files("profiles").joinpath("data", f"{name}.toml")
-    if not name.isidentifier() or not resource.is_file():
+    if name not in shipped_names():
         raise ProfileError(f"no shipped profile is called {name!r}")
-    return parse(resource.read_text("utf-8"))
+    return parse(resources.files("profiles").joinpath("data", f"{name}.toml").read_text("utf-8"))
+
+
+@functools.cache
+def shipped_names() -> tuple[str, ...]:
+    """The names that ``shipped`` knows, sorted."""
+    data = resources.files("profiles").joinpath("data")
+    return tuple(sorted(item.name.removesuffix(".toml") for item in data.iterdir() if item.name.endswith(".toml")))
 
 
 def _view(table: _Table) -> View:

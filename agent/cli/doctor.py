@@ -1,6 +1,8 @@
 """``lemni doctor``: would a session open here, and if not, what to do."""
 from __future__ import annotations
 
+from itertools import pairwise
+
 import click
 
 
@@ -37,10 +39,13 @@ def command(as_json: bool) -> int:
         }))
         return 0 if fit else 1
     width = max(len(layer.name) for layer in layers)
-    for layer in layers:
+    for layer, next_one in pairwise((*layers, None)):
+        assert layer is not None
         state = paint("present", GREEN) if layer.on else paint("missing", RED if layer.required else YELLOW)
         out(f"{layer.name:<{width}}  {state}  {visible(layer.fact, lines=False)}")
-        if not layer.on and layer.remedy:
+        # One remedy for several layers in a row is told once, after the last of them.
+        told_below = next_one is not None and not next_one.on and next_one.remedy == layer.remedy
+        if not layer.on and layer.remedy and not told_below:
             out(f"{'':<{width}}  remedy   {visible(layer.remedy, lines=False)}")
     err("sandboxes open on this machine" if fit else "sandboxes do not open on this machine: see the remedies above")
     return 0 if fit else 1

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 from yaml.nodes import Node, ScalarNode
 
+from profiles.load import shipped_names
 from supervisor.errors import PolicyError
+from supervisor.globs import Glob, GlobError
 from supervisor.settings import limits
 from supervisor.settings.document import Document
 from supervisor.settings.limits import Range
@@ -191,21 +193,21 @@ class _SectionReader:
         return found
 
     def _exclusions(self, node: Node, key: str) -> tuple[str, ...]:
-        """Paths and patterns that name something below the project. What a pattern means is the workspace's to say."""
+        """Paths and patterns that name something below the project."""
         for item in self.document.items(node, key):
             text = self.document.text(item, key)
             parts = text.removeprefix("/").removesuffix("/").split("/")
             if text.startswith("!") or {"\n", "\0"} & set(text) or {"", ".", ".."} & set(parts) or not text.strip("*/"):
                 accepted = "a plain path or pattern below the project is expected; there is no negation"
                 raise self.document.refusal(item, key, accepted)
+            try:
+                Glob.parse(text.encode("utf-8", "surrogateescape"))
+            except GlobError as wrong:
+                raise self.document.refusal(item, key, f"a pattern of gitignore(5) is expected, and {wrong}") from None
         return self.document.texts(node, key)
 
     def _profile(self, node: Node, key: str) -> str:
-        """A profile's name: it becomes a file name, so nothing but letters, digits and dashes."""
-        name = self.document.text(node, key)
-        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
-            raise self.document.refusal(node, key, "a profile's name is expected: lower-case letters, digits, dashes")
-        return name
+        return self.document.word(node, key, shipped_names())
 
     def _execution(self, node: Node, key: str) -> tuple[str, ...]:
         found = tuple(self.document.word(item, key, PLACES) for item in self.document.items(node, key))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from supervisor.errors import PolicyError
-from supervisor.workspace.globs import Glob, GlobError, LinearPattern, linear
+from supervisor.globs import Glob, GlobError, LinearPattern, linear
 
 NEVER: Final = r"[^\x00-\xff]"  # matches no byte
 BUILT_IN: Final = (".env*", "secrets/", ".ssh/", "*.pem", "*.key", "*.p12", "*.pfx", "*.crt")

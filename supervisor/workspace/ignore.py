@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.workspace.globs import Glob, GlobError, LinearPattern, linear
+from supervisor.globs import Glob, GlobError, LinearPattern, linear
 
 # Whatever happens to these, also to files that were there before: nobody writes them by hand
 _CACHES: Final = ("__pycache__/", "*.pyc", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/", ".coverage")

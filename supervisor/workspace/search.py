@@ -14,9 +14,9 @@ from typing import Final
 import re2  # type: ignore[import-untyped]
 
 from native import files
+from supervisor.globs import Glob, GlobError, LinearPattern
 from supervisor.workspace.beneath import Beneath, CannotServe, OutsideProject
 from supervisor.workspace.gitnames import is_git_name
-from supervisor.workspace.globs import Glob, GlobError, LinearPattern
 
 MATCHES: Final = 200
 LINE_BYTES: Final = 500  # shown of one matching line

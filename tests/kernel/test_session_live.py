@@ -464,7 +464,7 @@ async def test_refused_sessions_start_nothing_and_are_on_record(repo: Path, home
     assert (await refused(request(repo, home, FREE, "execution: {sessionMaxActions: 0}"))).code == "setting_invalid"
     other = "version: 1\nprojects: [{id: other, roots: [/nowhere]}]"
     assert (await refused(request(repo, home, other))).code == "project_not_authorised"
-    assert (await refused(request(repo, home, FREE + "  profile: nothing-like-it\n"))).code == "profile_unknown"
+    assert (await refused(request(repo, home, FREE + "  profile: nothing-like-it\n"))).code == "policy_invalid"
     assert (await refused(request(repo, home, FREE + "  execution: [server]\n"))).code == "execution_refused"
     found = journals(home)
     assert len(found) == 6

@@ -31,7 +31,7 @@ defaults:
   largeFile: 1MiB
   largeDiff: 3MiB
   compactionPercent: 70
-  profile: strict
+  profile: default
   apparmor: off
   execution: [workstation]
   environment: {CI: "1", EMPTY: ""}
@@ -78,7 +78,7 @@ def test_every_key_is_read() -> None:
     assert found.budgets == Budgets(3, None, None, 32 << 20, 150)  # a project's key replaces the defaults' key whole
     assert (found.limits.memory, found.limits.disk, found.limits.minutes) == (2 << 30, 512 << 20, 3)
     assert (found.large_file, found.large_diff, found.compaction_percent) == (1 << 20, 3 << 20, 70)
-    assert (found.history, found.profile, found.apparmor, found.execution) == ("hide", "strict", "off", ("workstation",))
+    assert (found.history, found.profile, found.apparmor, found.execution) == ("hide", "default", "off", ("workstation",))
     assert found.environment == (("CI", "1"), ("EMPTY", ""))
     assert found.catalogue(["Read", "Bash", "Write"]) == ("Read", "Write")
 
@@ -130,6 +130,7 @@ def test_the_longest_root_wins_and_others_are_refused() -> None:
     ("version: 1\ndefaults:\n  thirdPartyFiles: {ci: allow}", 3, "allow"),
     ("version: 1\ndefaults:\n  thirdPartyFiles: {docs: forbid}", 3, "docs"),
     ("version: 1\ndefaults:\n  profile: ../x", 3, "../x"),
+    ("version: 1\ndefaults:\n  profile: nope", 3, "default"),
     ("version: 1\ndefaults:\n  execution: []", 3, "workstation"),
     ("version: 1\ndefaults:\n  execution: [docker]", 3, "docker"),
     ("version: 1\ndefaults:\n  environment: {BASH_ENV: x}", 3, "may not be set"),
@@ -139,6 +140,9 @@ def test_the_longest_root_wins_and_others_are_refused() -> None:
     ("version: 1\ndefaults:\n  contextExclusions: ['!a']", 3, "no negation"),
     ("version: 1\ndefaults:\n  contextExclusions: ['a//b']", 3, "below the project"),
     ("version: 1\ndefaults:\n  contextExclusions: ['**']", 3, "below the project"),
+    ("version: 1\ndefaults:\n  contextExclusions:\n  - a\n  - 'b[c'", 5, "not closed"),
+    ("version: 1\ndefaults:\n  contextExclusions: ['b\\']", 3, "backslash"),
+    ("version: 1\ndefaults:\n  contextExclusions: ['[[:nope:]]']", 3, "no class"),
     ("version: 1\nprojects:\n  - id: a", 3, "roots"),
     ("version: 1\nprojects:\n  - {id: a, roots: [relative]}", 3, "absolute"),
     ("version: 1\nprojects:\n  - {id: a, roots: [/a/../b]}", 3, "absolute"),
@@ -197,9 +201,9 @@ def test_a_users_file_that_says_nothing_changes_nothing() -> None:
 
 def test_a_user_chooses_neither_profile_nor_another_place() -> None:
     base = policy("{execution: [server]}")
-    for text in ("{profile: loose}", "{execution: [workstation]}"):
+    for mine in (Section(profile="loose"), section("{execution: [workstation]}")):
         with pytest.raises(PolicyError):
-            restrict(base, section(text), source="U", sets=command_sets())
+            restrict(base, mine, source="U", sets=command_sets())
 
 
 def test_words_keep_quoting_and_know_what_they_do_not_know() -> None:
