@@ -98,10 +98,10 @@ def rows(quick: bool) -> list[Row]:
         os.waitpid(os.posix_spawn(TRUE, [TRUE], dict(environment)), 0)
 
     def opened() -> Channel:
-        child = launch.launch(maps, plan, ready_ms=10_000)
-        if wire.decode_reply(child.first) != wire.Ready():
-            raise SystemExit(f"the init says {wire.decode_reply(child.first)}")
-        return Channel(child)
+        channel = Channel(launch.begin().settle(maps))
+        launch.send(channel.child.channel, wire.Request.GO, payload=plan)
+        channel.until(wire.Ready)
+        return channel
 
     def command(channel: Channel, number: int) -> None:
         launch.send(channel.child.channel, wire.Request.RUN, number, payload=payload, fds=[null, null, null])

@@ -21,6 +21,7 @@ from supervisor.sandbox.examine import overlay_copy, remove, scratch_sandbox
 from supervisor.sandbox.life import open_sandbox
 from supervisor.sandbox.spec import Command, Limits, SandboxSpec
 from supervisor.sandbox.warm import warm_pool
+from supervisor.workspace.apart import keep_apart
 
 BWRAP = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true"]
 WARM_ROUNDS = 3  # not counted
@@ -37,12 +38,14 @@ async def _measure(rounds: int) -> list[Row]:
     host = facts.read(profile)
     with tempfile.TemporaryDirectory(prefix="lemni-bench-", dir="/var/tmp") as directory:
         state = Path(directory)
+        keep_apart(state)  # as a session's scratch is
         project = state / "project"
         project.mkdir(mode=0o755)
         bwrap = shutil.which("bwrap")
         whole: list[float] = []
         opened: list[float] = []
         warmed: list[float] = []
+        scratches: list[Path] = []
 
         async def ours() -> None:
             scratch = Path(tempfile.mkdtemp(dir=state))
@@ -53,7 +56,7 @@ async def _measure(rounds: int) -> list[Row]:
                     opened.append(box.opened_us)
                     await box.run(TRUE)
                 whole.append((time.perf_counter_ns() - began) / 1000)
-            remove(scratch)
+            scratches.append(scratch)
 
         async def warm() -> None:
             ready = pool.take()
@@ -65,7 +68,7 @@ async def _measure(rounds: int) -> list[Row]:
                 async with open_sandbox(spec, host, ready.claim, profile, ready.opened) as box:
                     await box.run(TRUE)
                 warmed.append((time.perf_counter_ns() - began) / 1000)
-            remove(scratch)
+            scratches.append(scratch)
 
         async def theirs() -> None:
             _spawn(BWRAP)
@@ -76,6 +79,8 @@ async def _measure(rounds: int) -> list[Row]:
             if bwrap:
                 sides["bwrap"] = theirs
             taken = await _interleave(sides, rounds)
+        for scratch in scratches:  # now: bubblewrap leaves nothing that its round would have to remove
+            remove(scratch)
         measured = Samples(tuple(whole[-rounds:]))  # without the scratch directory, which is the workspace's business
         ready = Samples(tuple(warmed[-rounds:]))
         found = [

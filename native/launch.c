@@ -2,8 +2,9 @@
  * From the supervisor's process to a new init, without ever copying the supervisor.
  *
  * The supervisor is a large Python process with threads, secrets and descriptors. Its child shares its memory for the few
- * microseconds until execveat (CLONE_VM|CLONE_VFORK), so nothing is copied and the cost does not grow with it; and after
- * execveat nothing of it is left: another program, no environment, one socket.
+ * microseconds until execveat, as after vfork, so nothing is copied and the cost does not grow with it; and after execveat
+ * nothing of it is left: another program, no environment, one socket. The launching thread does not sleep meanwhile: it has a
+ * control group to make.
  *
  * Every function returns >= 0, or -errno. None touches Python: cffi releases the GIL around each.
  */
@@ -13,12 +14,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/mount.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -44,9 +45,10 @@
 /* --- the child ------------------------------------------------------------------------------------------------------- */
 
 struct birth {
-    int channel, init_fd;
-    const char *const *argv, *const *envp;
+    int running; /* the kernel's word: 0 when the child has left this memory, by exec or by its end */
     volatile int error;
+    int channel, init_fd;
+    unsigned char stack[CHILD_STACK] __attribute__((aligned(16)));
 };
 
 /*
@@ -73,9 +75,10 @@ static long keep_capabilities(void) {
 }
 
 /*
- * Contract. Runs in the new process on the supervisor's memory, beside its other threads, on a stack of its own, while the
- * launching thread sleeps. All signals are blocked, so no handler of Python can run here. Raw system calls only: no libc (its
- * locks, caches and errno belong to the supervisor), no allocation; it writes to its stack and to b->error. Never returns.
+ * Contract. Runs in the new process on the supervisor's memory, beside its threads, on a stack of its own that nobody frees
+ * before lemni_settle has seen it gone. All signals are blocked, so no handler of Python can run here. Raw system calls only:
+ * no libc (its locks, caches and errno belong to the supervisor), no allocation; it writes to its stack and to b->error.
+ * Never returns.
  */
 static void enter_init(void *argument) {
     struct birth *b = argument;
@@ -92,7 +95,9 @@ static void enter_init(void *argument) {
         result = sys(__NR_close_range, 1, ~0u, 4 /* CLOSE_RANGE_CLOEXEC: the program's own descriptor is needed until then */);
     }
     if (result >= 0) {
-        result = sys(__NR_execveat, program, "", b->argv, b->envp, AT_EMPTY_PATH);
+        static const char *const argv[] = {"lemni-init", NULL};
+        static const char *const envp[] = {NULL};
+        result = sys(__NR_execveat, program, "", argv, envp, AT_EMPTY_PATH);
     }
     b->error = (int)-result;
     sys_exit(127);
@@ -293,22 +298,21 @@ int lemni_send(int channel, uint32_t kind, uint32_t flags, uint64_t id, uint32_t
 
 /* --- launch -------------------------------------------------------------------------------------------------------------- */
 
-/* Clone the init into new namespaces; on return it has begun to run, or ``*stage`` says why not. */
-static int clone_init(int init_fd, int cgroup_fd, int cgroup_namespace, int channel, struct lemni_launched *out) {
-    static const char *const argv[] = {"lemni-init", NULL};
-    static const char *const envp[] = {NULL};
-    unsigned char stack[CHILD_STACK] __attribute__((aligned(16)));
-    struct birth b = {.channel = channel, .init_fd = init_fd, .argv = argv, .envp = envp, .error = 0};
-    uint64_t flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET |
+/* Clone the init into new namespaces. It begins to run beside us. */
+static int clone_init(struct birth *b, int cgroup_fd, int cgroup_namespace, struct lemni_launched *out) {
+    /* the network namespace is the init's first work: it takes as long as all of these, and can be made beside the rest */
+    uint64_t flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID |
                      CLONE_NEWIPC | CLONE_NEWUTS | (cgroup_namespace ? CLONE_NEWCGROUP : 0);
     struct clone_args args = {
         .flags = flags | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (uint64_t)(uintptr_t)&out->pidfd,
+        .child_tid = (uint64_t)(uintptr_t)&b->running,
         .exit_signal = SIGCHLD,
-        .stack = (uint64_t)(uintptr_t)stack,
-        .stack_size = sizeof stack,
+        .stack = (uint64_t)(uintptr_t)b->stack,
+        .stack_size = sizeof b->stack,
         .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
     };
+    b->running = 1;
     /*
      * All of them, glibc's own two included (which sigprocmask would leave): a handler must not run on shared memory. The
      * handlers themselves go with the exec, so CLONE_CLEAR_SIGHAND has nothing to add; the init resets the mask and what is
@@ -317,70 +321,88 @@ static int clone_init(int init_fd, int cgroup_fd, int cgroup_namespace, int chan
     uint64_t all = ~0ull;
     uint64_t before = 0;
     (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
-    long pid = sys_clone3_onto(&args, enter_init, &b);
+    long pid = sys_clone3_onto(&args, enter_init, b);
     (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof before);
-    if (pid < 0) {
-        out->stage = LEMNI_STAGE_CLONE;
-        return (int)pid;
+    out->pid = pid < 0 ? -1 : (int)pid;
+    return pid < 0 ? (int)pid : 0;
+}
+
+/* As a vfork parent does: until the child has left our memory. */
+static void await_exec(struct birth *b) {
+    while (__atomic_load_n(&b->running, __ATOMIC_ACQUIRE) != 0) {
+        (void)sys(__NR_futex, &b->running, FUTEX_WAIT, 1, NULL, NULL, 0);
     }
-    out->pid = (int)pid;
-    if (b.error != 0) {
-        out->stage = LEMNI_STAGE_EXEC;
-        return -b.error;
-    }
-    return 0;
 }
 
 /* End a child that will not be handed out: by pidfd, reaped, so that nothing is left of a failed launch. */
-static void abandon(struct lemni_launched *out) {
+void lemni_abandon(struct lemni_launched *out) {
     if (out->pid > 0) {
         (void)syscall(SYS_pidfd_send_signal, out->pidfd, SIGKILL, NULL, 0);
         while (waitpid(out->pid, NULL, __WALL) < 0 && errno == EINTR) {
         }
         out->pid = -1;
     }
+    if (out->birth != NULL) {
+        await_exec(out->birth); /* reaped, but the kernel's word may come later than its end */
+        free(out->birth);
+        out->birth = NULL;
+    }
     close_fd(&out->pidfd);
     close_fd(&out->channel);
 }
 
-static void await_first(struct lemni_launched *out, int ready_ms) {
-    struct pollfd wait = {out->channel, POLLIN, 0};
-    if (ready_ms > 0 && poll(&wait, 1, ready_ms) > 0) {
-        ssize_t got = recv(out->channel, out->first, sizeof out->first, MSG_DONTWAIT);
-        out->first_size = got > 0 ? (int)got : 0;
+/*
+ * Begin to launch an init: it is on its way to its own program when this returns, and the caller may do something else until
+ * lemni_settle or lemni_abandon, one of which must follow. On -errno nothing is left behind.
+ */
+int lemni_begin(int init_fd, int cgroup_fd, int cgroup_namespace, struct lemni_launched *out) {
+    memset(out, 0, sizeof *out);
+    out->pid = out->pidfd = out->channel = -1;
+    out->stage = LEMNI_STAGE_SOCKET;
+    struct birth *b = malloc(sizeof *b);
+    int pair[2];
+    if (b == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        int error = b == NULL ? ENOMEM : errno;
+        free(b);
+        return -error;
     }
+    b->channel = pair[1];
+    b->init_fd = init_fd;
+    b->error = 0;
+    out->channel = pair[0];
+    out->stage = LEMNI_STAGE_CLONE;
+    int result = clone_init(b, cgroup_fd, cgroup_namespace, out);
+    (void)close(pair[1]); /* the child has a table of its own */
+    if (result < 0) {
+        free(b);
+        close_fd(&out->channel);
+        return result;
+    }
+    out->birth = b;
+    return 0;
 }
 
 /*
- * Launch an init, write its id maps, send it the plan, and wait up to ``ready_ms`` for its first word. Fills ``out``; the
- * caller owns the process, the pidfd and the channel (close-on-exec, non-blocking). On -errno nothing is left behind.
+ * Wait until the init runs its own program, and write its id maps. The caller then owns the process, the pidfd and the channel
+ * (close-on-exec, non-blocking). On -errno nothing is left behind, and ``stage`` says how far it came.
  */
-int lemni_launch(int init_fd, int cgroup_fd, int cgroup_namespace, const char *uid_map, size_t uid_map_size,
-                 const char *gid_map, size_t gid_map_size, int deny_setgroups, const void *plan, size_t plan_size,
-                 const int *fds, unsigned fd_count, int ready_ms, struct lemni_launched *out) {
-    memset(out, 0, sizeof *out);
-    out->pid = out->pidfd = out->channel = -1;
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
-        out->stage = LEMNI_STAGE_SOCKET;
-        return -errno;
-    }
-    out->channel = pair[0];
-    int result = clone_init(init_fd, cgroup_fd, cgroup_namespace, pair[1], out);
-    (void)close(pair[1]);
-    if (result == 0) {
+int lemni_settle(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size, int deny_setgroups,
+                 struct lemni_launched *out) {
+    struct birth *b = out->birth;
+    await_exec(b);
+    int result = -b->error;
+    free(b);
+    out->birth = NULL;
+    if (result < 0) {
+        out->stage = LEMNI_STAGE_EXEC;
+    } else {
         result = write_maps(out->pid, uid_map, uid_map_size, gid_map, gid_map_size, deny_setgroups, &out->stage);
     }
-    if (result == 0 && plan != NULL) { /* without a plan: the caller sends GO itself, later */
-        out->stage = LEMNI_STAGE_PLAN;
-        result = lemni_send(out->channel, REQUEST_GO, 0, 0, 0, plan, plan_size, fds, fd_count);
-    }
     if (result < 0) {
-        abandon(out);
+        lemni_abandon(out);
         return result;
     }
     out->stage = LEMNI_STAGE_NONE;
-    await_first(out, ready_ms);
     (void)fcntl(out->channel, F_SETFL, O_RDWR | O_NONBLOCK);
     return 0;
 }
@@ -412,7 +434,7 @@ int lemni_sealed_program(const char *path) {
     return result;
 }
 
-/* --- idmapped mounts ------------------------------------------------------------------------------------------------------- */
+/* --- maps of ids ------------------------------------------------------------------------------------------------------- */
 
 struct holder {
     int parent;
@@ -460,27 +482,6 @@ int lemni_user_namespace(const char *uid_map, size_t uid_map_size, const char *g
     }
     (void)sys(__NR_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof before);
     return result;
-}
-
-/*
- * A detached mount of ``directory`` (a descriptor), its ids mapped by ``userns`` where that is >= 0. Nobody sees it until the
- * init moves it in. Needs CAP_SYS_ADMIN of the host's user namespace.
- */
-int lemni_detached_mount(int directory, int userns, int recursive) {
-    unsigned deep = recursive ? AT_RECURSIVE : 0;
-    long mount = syscall(SYS_open_tree, directory, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | deep);
-    if (mount < 0) {
-        return -errno;
-    }
-    if (userns >= 0) {
-        struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
-        if (syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH | deep, &attr, sizeof attr) < 0) {
-            int error = errno;
-            (void)close((int)mount);
-            return -error;
-        }
-    }
-    return (int)mount;
 }
 
 /* The kernel's Landlock ABI, or -errno where it has none (ENOSYS: not built in; EOPNOTSUPP: switched off at boot). */

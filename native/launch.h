@@ -1,4 +1,4 @@
-/* The launcher's calls, as cffi declares them to Python (native/launch_build.py) and launch.c defines them. */
+/* The launcher's calls, as cffi declares them to Python (native/launch_build.py) and launch.c and detached.c define them. */
 #ifndef LEMNI_LAUNCH_H
 #define LEMNI_LAUNCH_H
 
@@ -13,25 +13,30 @@ enum lemni_stage {
     LEMNI_STAGE_EXEC = 3,     /* capabilities, or execveat of the init */
     LEMNI_STAGE_SETGROUPS = 4,
     LEMNI_STAGE_UID_MAP = 5,
-    LEMNI_STAGE_GID_MAP = 6,
-    LEMNI_STAGE_PLAN = 7      /* sending it */
+    LEMNI_STAGE_GID_MAP = 6
 };
 
 struct lemni_launched {
     int pid, pidfd, channel;
     int stage;                /* where it failed */
-    int first_size;           /* bytes of ``first`` received */
-    unsigned char first[64];  /* the first record, when it came within ready_ms */
+    void *birth;              /* memory that the child runs on, until it has left it */
 };
 
-int lemni_launch(int init_fd, int cgroup_fd, int cgroup_namespace, const char *uid_map, size_t uid_map_size,
-                 const char *gid_map, size_t gid_map_size, int deny_setgroups, const void *plan, size_t plan_size,
-                 const int *fds, unsigned fd_count, int ready_ms, struct lemni_launched *out);
+int lemni_begin(int init_fd, int cgroup_fd, int cgroup_namespace, struct lemni_launched *out);
+int lemni_settle(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size, int deny_setgroups,
+                 struct lemni_launched *out);
+void lemni_abandon(struct lemni_launched *out);
 int lemni_send(int channel, uint32_t kind, uint32_t flags, uint64_t id, uint32_t argument, const void *payload, size_t size,
                const int *fds, unsigned fd_count);
 int lemni_sealed_program(const char *path);
 int lemni_user_namespace(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size);
-int lemni_detached_mount(int directory, int userns, int recursive);
 int lemni_landlock_abi(void);
+
+/* detached.c */
+int lemni_detached_mount(int directory, int userns, int recursive);
+int lemni_detached_tree(const char *source, int recursive, uint64_t attributes);
+int lemni_detached_tmpfs(uint64_t size, uint64_t inodes);
+int lemni_attach(int mount, int below, const char *name);
+int lemni_restrict(int mount, uint64_t attributes);
 
 #endif

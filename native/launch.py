@@ -26,7 +26,6 @@ class Stage(enum.IntEnum):
     SETGROUPS = 4
     UID_MAP = 5
     GID_MAP = 6
-    PLAN = 7
 
 
 class LaunchError(OSError):
@@ -43,7 +42,6 @@ class Child(NamedTuple):
     pid: int
     pidfd: int
     channel: int
-    first: bytes  # its first record, or b"" when none came in time
 
 
 def _checked(result: int) -> int:
@@ -57,26 +55,26 @@ def sealed_program(path: Path) -> int:
     return _checked(lib.lemni_sealed_program(os.fsencode(path)))
 
 
-def launch(
-    init_fd: int,
-    uid_map: bytes,
-    gid_map: bytes,
-    deny_setgroups: bool,
-    plan: bytes | None,
-    fds: Sequence[int],
-    cgroup_fd: int,
-    cgroup_namespace: bool,
-    ready_ms: int,
-) -> Child:
-    """Clone, map ids, send the plan (None: not yet), wait at most ``ready_ms`` for the first record. Raises LaunchError."""
-    out = ffi.new("struct lemni_launched *")
-    result = lib.lemni_launch(
-        init_fd, cgroup_fd, cgroup_namespace, uid_map, len(uid_map), gid_map, len(gid_map), deny_setgroups,
-        ffi.NULL if plan is None else plan, len(plan or b""), list(fds), len(fds), ready_ms, out,
-    )  # fmt: skip
-    if result < 0:
-        raise LaunchError(-result, Stage(out.stage))
-    return Child(out.pid, out.pidfd, out.channel, bytes(ffi.buffer(out.first, out.first_size)))
+class Launch:
+    """A launch that was begun. ``settle`` or ``abandon`` must follow, whatever happens: the child runs on memory of ours."""
+
+    def __init__(self, init_fd: int, cgroup_fd: int, cgroup_namespace: bool) -> None:
+        """Clone. The child is on its way to the program behind ``init_fd`` when this returns. Raises LaunchError."""
+        self._out = ffi.new("struct lemni_launched *")
+        self._checked(lib.lemni_begin(init_fd, cgroup_fd, cgroup_namespace, self._out))
+
+    def settle(self, uid_map: bytes, gid_map: bytes, deny_setgroups: bool) -> Child:
+        """Wait until the child runs that program, and map its ids. Raises LaunchError; then nothing of it is left."""
+        self._checked(lib.lemni_settle(uid_map, len(uid_map), gid_map, len(gid_map), deny_setgroups, self._out))
+        return Child(self._out.pid, self._out.pidfd, self._out.channel)
+
+    def abandon(self) -> None:
+        """End the child and leave nothing of it."""
+        lib.lemni_abandon(self._out)
+
+    def _checked(self, result: int) -> None:
+        if result < 0:
+            raise LaunchError(-result, Stage(self._out.stage))
 
 
 def send(channel: int, kind: int, flags: int, id: int, argument: int, payload: bytes, fds: Sequence[int]) -> None:
@@ -92,6 +90,26 @@ def user_namespace(uid_map: bytes, gid_map: bytes) -> int:
 def detached_mount(directory: int, userns: int, recursive: bool) -> int:
     """A detached mount of a directory, idmapped where ``userns`` is not -1. Raises OSError."""
     return _checked(lib.lemni_detached_mount(directory, userns, recursive))
+
+
+def detached_tree(source: bytes, recursive: bool, attributes: int) -> int:
+    """A detached, private copy of the mount at a host path, with these MOUNT_ATTR_* set. Raises OSError."""
+    return _checked(lib.lemni_detached_tree(source, recursive, attributes))
+
+
+def detached_tmpfs(size: int, inodes: int) -> int:
+    """A detached tmpfs. Raises OSError."""
+    return _checked(lib.lemni_detached_tmpfs(size, inodes))
+
+
+def attach(mount: int, below: int, name: bytes) -> None:
+    """Hang a detached mount below another detached mount. Raises OSError: EINVAL before Linux 6.15."""
+    _checked(lib.lemni_attach(mount, below, name))
+
+
+def restrict(mount: int, attributes: int) -> None:
+    """Set MOUNT_ATTR_* on one mount. Raises OSError."""
+    _checked(lib.lemni_restrict(mount, attributes))
 
 
 def landlock_abi() -> int:

@@ -40,7 +40,7 @@ static const struct rule rules[OP_KINDS] = {
     [OP_DIR] = {USES_PATH | USES_MODE | USES_OWNER, 0},
     [OP_FILE] = {USES_PATH | USES_BYTES | USES_MODE | USES_OWNER, 0},
     [OP_SYMLINK] = {USES_PATH | USES_TEXT, 0},
-    [OP_BIND] = {USES_PATH | USES_SOURCE, ATTRIBUTES | FLAG_RECURSIVE | FLAG_OPTIONAL},
+    [OP_BIND] = {USES_PATH | USES_SOURCE, ATTRIBUTES | FLAG_RECURSIVE | FLAG_OPTIONAL | FLAG_INSIDE},
     [OP_MOVE_MOUNT] = {USES_FD0 | USES_PATH, ATTRIBUTES | FLAG_RECURSIVE | FLAG_OUTSIDE},
     [OP_TMPFS] = {USES_PATH | USES_NUMBER2 | USES_MODE | USES_OWNER, ATTRIBUTES},
     [OP_PROC] = {USES_PATH, 0},
@@ -65,6 +65,10 @@ static const struct rule rules[OP_KINDS] = {
     [OP_LANDLOCK_ENFORCE] = {0, 0},
     [OP_SECCOMP] = {USES_FILTER, 0},
     [OP_OPEN_BELOW] = {USES_FD0 | USES_FD1 | USES_PATH, 0},
+    [OP_BEGIN_OVERLAYS] = {0, 0},
+    [OP_ADOPT_ROOT] = {USES_FD0, 0},
+    [OP_DROP_BOUNDING] = {0, 0},
+    [OP_HAND_OVER] = {USES_NUMBER1, 0},
 };
 
 /* ``length`` bytes at ``offset`` lie in the arena and are followed there by a NUL. */

@@ -1,9 +1,11 @@
 /*
  * Commands: the slot table, the shim, and the child that becomes the command.
  *
- * init forks the shim (a small process to fork: no heap, a few pages). The shim becomes a subreaper, starts the child on its
- * own memory (vfork-style), learns in that memory whether execve succeeded, tells the supervisor itself how the child ended,
- * and stays until its last descendant is gone. So "which processes belong to this command" is "what hangs below its shim".
+ * init makes the shim, a process of its own on init's memory (a copy would cost as much as the rest of starting a command).
+ * The shim becomes a subreaper, starts the child on the same memory (vfork-style), learns there whether execve succeeded,
+ * tells the supervisor itself how the child ended, and stays until its last descendant is gone. So "which processes belong to
+ * this command" is "what hangs below its shim". What the two need lies in one mapping for each command, the pad: init takes
+ * it away when none of them is left, and not before.
  */
 #include "init.h"
 
@@ -15,17 +17,8 @@
 #include <linux/resource.h>
 #include <linux/sched.h>
 
-struct slot *slots;
+struct slot slots[COMMANDS_MAX];
 uint32_t slot_top;
-
-long slots_make(void) {
-    long at = sys(__NR_mmap, 0, COMMANDS_MAX * sizeof *slots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (at < 0 && at > -4096) {
-        return at;
-    }
-    slots = (struct slot *)at;
-    return 0;
-}
 
 struct slot *slot_of_id(uint64_t id) {
     for (uint32_t i = 0; i < slot_top; i++) {
@@ -54,18 +47,21 @@ static struct slot *slot_take(void) {
     return slot_top < COMMANDS_MAX ? &slots[slot_top++] : NULL;
 }
 
-/* What the child needs, prepared by the shim, and where it leaves its error: they share memory until execve. */
-struct birth {
+/* What shim and child need, and where they leave their error; then the vectors, then the request's payload. */
+struct pad {
     const struct box *box;
     struct slot *slot;
-    const int *stdio;
+    int stdio[3];
+    bool announce;
     const struct run_limit *limits;
     uint32_t limit_count;
     const char *cwd;
-    char *const *argv;
-    char *const *envp;
+    char **argv, **envp;
     volatile uint32_t stage;
     volatile int32_t error;
+    unsigned char shim_stack[16384] __attribute__((aligned(16)));
+    unsigned char child_stack[16384] __attribute__((aligned(16)));
+    char *vectors[];
 };
 
 static long capabilities_none(void) {
@@ -81,20 +77,20 @@ static long limit(uint32_t resource, uint64_t soft, uint64_t hard) {
     return sys(__NR_prlimit64, 0, resource, &value, 0);
 }
 
-static _Noreturn void stillborn(struct birth *b, uint32_t stage, long error) {
+static _Noreturn void stillborn(struct pad *b, uint32_t stage, long error) {
     b->stage = stage;
     b->error = (int32_t)-error;
     sys_exit(127);
 }
 
 /*
- * Contract. Runs in the new process on the shim's memory (CLONE_VM|CLONE_VFORK), on a stack of its own, with all signals
+ * Contract. Runs in the new process on init's memory (CLONE_VM|CLONE_VFORK), on a stack of its own, with all signals
  * blocked, while the shim sleeps. It writes to nothing but that stack, b->stage, b->error and its slot's leader; makes raw
- * system calls only; never returns. Order: what needs init's ids before them, what the command's rights must decide (its cwd) after them, the
- * descriptors last, since some are in use until then.
+ * system calls only; never returns. Order: what needs init's ids before them, what the command's rights must decide (its
+ * cwd) after them, the descriptors last, since some are in use until then.
  */
 static void child(void *argument) {
-    struct birth *b = argument;
+    struct pad *b = argument;
     long result = sys(__NR_setsid);
     if (result < 0) {
         stillborn(b, STAGE_SESSION, result);
@@ -156,15 +152,6 @@ static const char *point(char **vector, uint32_t count, const char *text) {
     return text;
 }
 
-static char **make_vectors(uint32_t count) {
-    static char *few[512];
-    if (count <= sizeof few / sizeof few[0]) {
-        return few;
-    }
-    long at = sys(__NR_mmap, 0, count * sizeof(char *), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return at < 0 && at > -4096 ? NULL : (char **)at;
-}
-
 /* Reap until nothing is left below; tell the end of the first child when it comes. */
 static _Noreturn void watch(struct slot *s, int leader) {
     for (;;) {
@@ -193,43 +180,66 @@ static _Noreturn void watch(struct slot *s, int leader) {
 }
 
 /*
- * Contract. Runs in a fork of init (memory copied, slots shared), with SIGCHLD blocked, and never returns. It holds init's
- * ids and, for the time of one clone, init's capabilities.
+ * Contract. Runs in a new process on init's memory, on a stack in the pad, with SIGCHLD blocked, and never returns. It writes
+ * to the pad and to its slot only. It holds init's ids and, for the time of one clone, init's capabilities.
  */
-static _Noreturn void shim(const struct box *box, const struct message *m, const struct run_strings *run, struct slot *s) {
-    static unsigned char stack[16384] __attribute__((aligned(16)));
+static void shim(void *argument) {
+    struct pad *b = argument;
+    struct slot *s = b->slot;
     sys_signal_mask(~0ull); /* a command of the same uid can send us signals: only SIGKILL and SIGSTOP arrive */
     (void)sys(__NR_prctl, PR_SET_NAME, "lemni-shim");
     (void)sys(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1);
-
-    char **vectors = make_vectors(run->argc + run->envc + 2);
-    struct birth b = {.box = box, .slot = s, .stdio = m->fds, .limits = run->limits, .limit_count = run->limit_count, .cwd = run->first};
-    long pid = -ENOMEM;
-    if (vectors != NULL) {
-        const char *rest = point(vectors, run->argc, run->first + strlen(run->first) + 1);
-        (void)point(vectors + run->argc + 1, run->envc, rest);
-        b.argv = vectors;
-        b.envp = vectors + run->argc + 1;
-        b.stage = 0;
-        pid = sys_clone_onto(CLONE_VM | CLONE_VFORK | SYS_SIGCHLD, stack + sizeof stack, child, &b);
-    }
+    long pid = sys_clone_onto(CLONE_VM | CLONE_VFORK | SYS_SIGCHLD, b->child_stack + sizeof b->child_stack, child, b);
     /* the child has left this memory: from here on the shim needs the channel only, above all no end of the command's pipes */
     (void)sys(__NR_close_range, 1, ~0u, 0);
     (void)capabilities_none(); /* fewer is always allowed */
     (void)sys(__NR_prctl, PR_SET_DUMPABLE, 0);
-    if (pid < 0 || b.stage != 0) {
+    if (pid < 0 || b->stage != 0) {
         s->leader = 0;
         s->told = 1;
-        reply(REPLY_RUN_FAILED, pid < 0 ? STAGE_FORK : b.stage, s->id, pid < 0 ? (int32_t)-pid : b.error);
+        reply(REPLY_RUN_FAILED, pid < 0 ? STAGE_FORK : b->stage, s->id, pid < 0 ? (int32_t)-pid : b->error);
         if (pid >= 0) {
             (void)sys(__NR_wait4, pid, 0, SYS_WALL, 0);
         }
         sys_exit(0);
     }
-    if (m->head.flags & ANNOUNCE) {
+    if (b->announce) {
         reply(REPLY_STARTED, (uint32_t)pid, s->id, 0);
     }
     watch(s, (int)pid);
+}
+
+/* Everything of a checked request that shim and child use, in memory that outlives the request. NULL: there is none. */
+static struct pad *make_pad(const struct box *b, const struct message *m, const struct run_strings *run, struct slot *s) {
+    size_t vectors = (run->argc + run->envc + 2) * sizeof(char *);
+    size_t size = sizeof(struct pad) + vectors + m->head.size;
+    long at = sys(__NR_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at < 0 && at > -4096) {
+        return NULL;
+    }
+    struct pad *p = (struct pad *)at;
+    const char *from = m->payload;
+    char *copy = (char *)p->vectors + vectors;
+    memcpy(copy, from, m->head.size);
+    p->box = b;
+    p->slot = s;
+    memcpy(p->stdio, m->fds, sizeof p->stdio);
+    p->announce = m->head.flags & ANNOUNCE;
+    p->limits = (const struct run_limit *)(copy + ((const char *)run->limits - from));
+    p->limit_count = run->limit_count;
+    p->cwd = copy + (run->first - from);
+    p->argv = p->vectors;
+    p->envp = p->vectors + run->argc + 1;
+    const char *rest = point(p->argv, run->argc, p->cwd + strlen(p->cwd) + 1);
+    (void)point(p->envp, run->envc, rest);
+    s->pad = p;
+    s->pad_size = size;
+    return p;
+}
+
+void slot_release(struct slot *s) {
+    (void)sys(__NR_munmap, s->pad, s->pad_size);
+    s->state = SLOT_FREE;
 }
 
 /* Nothing was started: RUN_FAILED and GONE, so that the supervisor sees the same two words as ever. */
@@ -259,11 +269,12 @@ void run_command(const struct box *b, const struct message *m) {
     s->attempts = 0;
     s->shim = 0;
     s->state = SLOT_LIVE;
-    long pid = sys(__NR_clone, SYS_SIGCHLD, 0, 0, 0, 0);
-    if (pid == 0) {
-        shim(b, m, &run, s);
-    }
+    struct pad *p = make_pad(b, m, &run, s);
+    long pid = p == NULL ? -ENOMEM : sys_clone_onto(CLONE_VM | SYS_SIGCHLD, p->shim_stack + sizeof p->shim_stack, shim, p);
     if (pid < 0) {
+        if (p != NULL) {
+            slot_release(s);
+        }
         s->state = SLOT_FREE;
         refuse(m->head.id, STAGE_FORK, (int32_t)-pid);
         return;

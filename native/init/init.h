@@ -3,10 +3,11 @@
  *
  * Theory of operation. The supervisor clones this program into new namespaces with one socket and nothing else. It waits
  * for GO (the id maps are written meanwhile), checks the plan whole, carries it out step by step, reports READY or the step
- * that failed, and from then on serves requests. It is PID 1 and reaps everything.
+ * that failed, and from then on serves requests. It is PID 1 and reaps everything. What takes long while it builds is done
+ * by a thread of it, gone before READY (beside.c).
  *
  *   init (PID 1)     privilege: all of its own user namespace until the plan drops it; then SETUID, SETGID, KILL or none
- *   shim             one for each command, a fork of init: subreaper, no capability, tells EXIT, stays while descendants live
+ *   shim             one for each command, on init's memory: subreaper, no capability, tells EXIT, stays while descendants live
  *   command          child of its shim: own session, command's ids, stdio and nothing else
  *
  * All of them confined by what the plan installed on init last: no_new_privs, Landlock, seccomp.
@@ -46,6 +47,9 @@ void reply(uint32_t kind, uint32_t code, uint64_t id, int32_t error);
 struct box {
     int root;             /* the new root, or -1 */
     int workdir, netlink, proc, ruleset;
+    bool bounded;         /* the bounding set is empty */
+    bool networked;       /* in a network namespace of its own */
+    bool unconnected;     /* there is none to be had */
     uint32_t uid, gid;    /* of commands; NOTHING: as init */
     const int *fds;       /* the plan's descriptors */
     const char *arena;
@@ -54,7 +58,10 @@ struct box {
 /* Carry out all operations. 0, or -errno with ``*step`` the one that failed. */
 long execute(const struct plan *p, struct box *b, uint32_t *step);
 
+/* Of the calling thread. */
+long take_ids(const struct plan_op *op);
 long mount_new_root(struct box *b, const struct plan_op *op);
+long mount_adopted_root(struct box *b, const struct plan_op *op);
 long mount_dir(struct box *b, const struct plan_op *op);
 long mount_file(struct box *b, const struct plan_op *op);
 long mount_symlink(struct box *b, const struct plan_op *op);
@@ -71,16 +78,68 @@ long mount_pivot(struct box *b);
 long open_below(struct box *b, const struct plan_op *op);
 /* Open a path of the new view for reading through (O_PATH). ``follow``: symbolic links, kept inside the new root. */
 long open_inside(struct box *b, const char *path, uint64_t flags, bool follow);
-/* Open the directory behind a descriptor of another mount namespace again, by its path in ours, and make sure it is the same. */
-long adopt_directory(int fd);
+/* Let go of the directory that was kept open for the next target. Before the plan's arena goes. */
+void forget_parent(void);
+/*
+ * Move a detached mount onto a new-view path, making the mount point where it is missing. Takes ``mount`` (which may be an
+ * error: it is handed through). A link as the last component is not followed.
+ */
+long mount_attach(struct box *b, long mount, const char *target, uint32_t length, bool directory);
+
+/* --- overlay.c: the working copies ------------------------------------------------------------------------------- */
+
+/*
+ * An overlay takes only layers of its own mount namespace, and the supervisor's descriptors belong to the supervisor's. They
+ * are opened again here, before TakeIds: the scratch lies in a directory that the session's own id may not search.
+ */
+long adopt_layers(const struct plan *p, const struct box *b, uint32_t *step);
+/* The plan's overlays may be made beside from now on: their layers are in this namespace. Once; plan and box stay. */
+void overlays_begin(const struct plan *p, const struct box *b);
+/* None, or no more, will be begun. */
+void overlays_end(void);
+/* The thread's part: wait until they are begun, and make those that nobody has claimed. */
+void overlays_make(void);
+
+/* --- config.c: a file system being configured --------------------------------------------------------------------- */
+
+/* The first error sticks, so that a caller looks once. */
+struct config {
+    long fd;
+    long error;
+};
+
+struct config config_open(const char *type);
+void config_text(struct config *c, const char *key, const char *value);
+void config_flag(struct config *c, const char *key);
+void config_number(struct config *c, const char *key, uint64_t value, unsigned base);
+/* Create and mount, detached; ends the configuration. The mount's descriptor, or -errno. */
+long config_mount(struct config *c, uint64_t attr);
+/* ``value`` as digits, somewhere in ``text``. */
+const char *decimal(char text[24], uint64_t value, unsigned base);
+
+/* --- beside.c: a thread while the sandbox is built ------------------------------------------------------------------ */
+
+/* Make it: 0, or -errno. It waits. */
+long beside_begin(void);
+/* Let it make the network namespace, then what of the overlays nobody has claimed; on another processor, where there is one. */
+void beside_go(void);
+/* Wait until it is gone. */
+void beside_end(void);
+/* Wait for the network namespace and enter it, once. Nothing of a sandbox is served outside of it. */
+long network_enter(struct box *b);
+/* Set a word that somebody waits for; wait until one has this value. */
+void post(int *word);
+void await(int *word, int until);
 
 /* --- command.c: shims and their children ------------------------------------------------------------------------- */
 
 enum slot_state { SLOT_FREE = 0, SLOT_LIVE, SLOT_DYING, SLOT_LOST };
 
-/* One live command. In memory shared with its shim and, until execve, its child: they write ``leader`` and ``told`` only. */
+/* One live command. Its shim and, until execve, its child write ``leader`` and ``told`` only. */
 struct slot {
     uint64_t id;
+    struct pad *pad; /* what they run on */
+    size_t pad_size;
     int32_t shim;
     volatile int32_t leader; /* pid of the first process while it is not reaped, else 0 */
     volatile uint32_t told;  /* EXIT or RUN_FAILED was sent */
@@ -88,12 +147,13 @@ struct slot {
     uint32_t attempts;
 };
 
-extern struct slot *slots;
+extern struct slot slots[COMMANDS_MAX];
 extern uint32_t slot_top;  /* slots beyond were never used */
 
-long slots_make(void);
 struct slot *slot_of_id(uint64_t id);
 struct slot *slot_of_shim(int pid);
+/* None of the command is left: its memory goes, the slot is free. */
+void slot_release(struct slot *s);
 void run_command(const struct box *b, const struct message *m);
 
 /* --- tree.c: killing what a command started ---------------------------------------------------------------------- */

@@ -42,13 +42,21 @@ long open_inside(struct box *b, const char *path, uint64_t flags, bool follow) {
 }
 
 struct place {
-    int parent;       /* to be closed by leave() */
+    int parent;       /* the root's or the cache's, not the holder's to close */
     const char *name; /* one component, or "." for the root */
 };
 
-static void leave(const struct box *b, const struct place *p) {
-    if (p->parent != b->root) {
-        sys_close(p->parent);
+/* The directory of the last target: most of a plan's targets lie beside the one before. Its path is in the plan's arena. */
+static struct {
+    const char *path;
+    uint32_t length;
+    int fd;
+} last = {NULL, 0, -1};
+
+void forget_parent(void) {
+    if (last.fd >= 0) {
+        sys_close(last.fd);
+        last.fd = -1;
     }
 }
 
@@ -86,17 +94,23 @@ static long enter(const struct box *b, const char *path, uint32_t length, struct
     if (slash == 0) {
         return 0; /* directly beneath the root */
     }
-    char parent[PATH_LENGTH_MAX + 1]; /* length was checked against PATH_LENGTH_MAX */
-    memcpy(parent, path + 1, slash - 1);
-    parent[slash - 1] = '\0';
-    long fd = open_how(b->root, parent, O_PATH | O_DIRECTORY, STRICT);
-    if (fd == -ENOENT) {
-        fd = make_parents(b, parent);
+    if (last.fd < 0 || last.length != slash || memcmp(last.path, path, slash) != 0) {
+        char parent[PATH_LENGTH_MAX + 1]; /* length was checked against PATH_LENGTH_MAX */
+        memcpy(parent, path + 1, slash - 1);
+        parent[slash - 1] = '\0';
+        long fd = open_how(b->root, parent, O_PATH | O_DIRECTORY, STRICT);
+        if (fd == -ENOENT) {
+            fd = make_parents(b, parent);
+        }
+        if (fd < 0) {
+            return fd;
+        }
+        forget_parent();
+        last.path = path;
+        last.length = slash;
+        last.fd = (int)fd;
     }
-    if (fd < 0) {
-        return fd;
-    }
-    p->parent = (int)fd;
+    p->parent = last.fd;
     p->name = path + slash + 1;
     return 0;
 }
@@ -110,59 +124,16 @@ static long own(const struct place *p, const struct plan_op *op) {
 
 /* --- new file systems ------------------------------------------------------------------------------------------------ */
 
-static const char *decimal(char text[24], uint64_t value, unsigned base) {
-    char *at = text + 23;
-    *at = '\0';
-    do {
-        *--at = (char)('0' + value % base);
-        value /= base;
-    } while (value != 0);
-    return at;
-}
-
 static uint64_t attributes(uint32_t flags) {
     return (flags & FLAG_RO ? MOUNT_ATTR_RDONLY : 0) | (flags & FLAG_NOSUID ? MOUNT_ATTR_NOSUID : 0) |
            (flags & FLAG_NODEV ? MOUNT_ATTR_NODEV : 0) | (flags & FLAG_NOEXEC ? MOUNT_ATTR_NOEXEC : 0);
-}
-
-/* A configuration in progress: the first error sticks, so that a caller looks once. */
-struct config {
-    long fd;
-    long error;
-};
-
-static struct config config_open(const char *type) {
-    long fd = sys(__NR_fsopen, type, FSOPEN_CLOEXEC);
-    return (struct config){fd, fd < 0 ? fd : 0};
-}
-
-static void config_set(struct config *c, unsigned command, const char *key, const char *value) {
-    if (c->error == 0) {
-        long result = sys(__NR_fsconfig, c->fd, command, key, value, 0);
-        c->error = result < 0 ? result : 0;
-    }
-}
-
-static void config_number(struct config *c, const char *key, uint64_t value, unsigned base) {
-    char text[24];
-    config_set(c, FSCONFIG_SET_STRING, key, decimal(text, value, base));
-}
-
-/* Create and mount, detached. The mount's descriptor, or -errno. */
-static long config_mount(struct config *c, uint64_t attr) {
-    config_set(c, FSCONFIG_CMD_CREATE, NULL, NULL);
-    long mount = c->error != 0 ? c->error : sys(__NR_fsmount, c->fd, FSMOUNT_CLOEXEC, attr);
-    if (c->fd >= 0) {
-        sys_close((int)c->fd);
-    }
-    return mount;
 }
 
 /*
  * Move a detached mount onto a new-view path, making the mount point where it is missing. Takes ``mount`` (which may be an
  * error: it is handed through). Without T_SYMLINKS a link as the last component is not followed.
  */
-static long attach(struct box *b, long mount, const char *target, uint32_t length, bool directory) {
+long mount_attach(struct box *b, long mount, const char *target, uint32_t length, bool directory) {
     if (mount < 0) {
         return mount;
     }
@@ -174,7 +145,9 @@ static long attach(struct box *b, long mount, const char *target, uint32_t lengt
         if (result >= 0 || result == -EEXIST || result == -EROFS) {
             result = sys(__NR_move_mount, mount, "", p.parent, p.name, MOVE_MOUNT_F_EMPTY_PATH);
         }
-        leave(b, &p);
+        if (directory) {
+            forget_parent(); /* it may be covered now */
+        }
     }
     sys_close((int)mount);
     return result;
@@ -182,7 +155,7 @@ static long attach(struct box *b, long mount, const char *target, uint32_t lengt
 
 static struct config config_tmpfs(const struct plan_op *op, uint32_t mode) {
     struct config c = config_open("tmpfs");
-    config_set(&c, FSCONFIG_SET_STRING, "source", "tmpfs");
+    config_text(&c, "source", "tmpfs");
     config_number(&c, "size", op->number[0], 10);
     config_number(&c, "nr_inodes", op->number[1], 10);
     config_number(&c, "mode", mode, 8);
@@ -195,18 +168,16 @@ static struct config config_tmpfs(const struct plan_op *op, uint32_t mode) {
     return c;
 }
 
-long mount_new_root(struct box *b, const struct plan_op *op) {
-    /* nothing mounted here reaches the host, nothing mounted there later comes in */
-    long result = sys(__NR_mount, 0, "/", 0, MS_REC | MS_PRIVATE, 0);
-    if (result < 0) {
-        return result;
-    }
-    struct config c = config_tmpfs(op, 0755);
-    long mount = config_mount(&c, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+/* Stand in ``mount`` as the root to be. Takes it, an error included. */
+static long take_root(struct box *b, long mount) {
     if (mount < 0) {
         return mount;
     }
-    result = sys(__NR_move_mount, mount, "", AT_FDCWD, scaffold, MOVE_MOUNT_F_EMPTY_PATH);
+    /* nothing mounted here reaches the host, nothing mounted there later comes in */
+    long result = sys(__NR_mount, 0, "/", 0, MS_REC | MS_PRIVATE, 0);
+    if (result >= 0) {
+        result = sys(__NR_move_mount, mount, "", AT_FDCWD, scaffold, MOVE_MOUNT_F_EMPTY_PATH);
+    }
     if (result >= 0) {
         result = sys(__NR_fchdir, mount); /* pivot_root(".") and umount2 need to stand in it */
     }
@@ -214,15 +185,24 @@ long mount_new_root(struct box *b, const struct plan_op *op) {
     return result;
 }
 
+long mount_new_root(struct box *b, const struct plan_op *op) {
+    struct config c = config_tmpfs(op, 0755);
+    return take_root(b, config_mount(&c, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
+}
+
+long mount_adopted_root(struct box *b, const struct plan_op *op) {
+    return take_root(b, sys(__NR_fcntl, b->fds[op->fd[0]], F_DUPFD_CLOEXEC, 3)); /* the original is closed with the plan */
+}
+
 long mount_tmpfs(struct box *b, const struct plan_op *op) {
     struct config c = config_tmpfs(op, op->mode);
     long mount = config_mount(&c, attributes(op->flags) | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    return attach(b, mount, b->arena + op->path, op->path_length, true);
+    return mount_attach(b, mount, b->arena + op->path, op->path_length, true);
 }
 
 long mount_proc(struct box *b, const struct plan_op *op) {
     struct config c = config_open("proc");
-    config_set(&c, FSCONFIG_SET_STRING, "source", "proc");
+    config_text(&c, "source", "proc");
     long mount = config_mount(&c, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
     if (mount >= 0) {
         /* kept for killing trees: masks laid over the mounted one do not reach it */
@@ -236,96 +216,23 @@ long mount_proc(struct box *b, const struct plan_op *op) {
         }
         b->proc = (int)fd;
     }
-    return attach(b, mount, b->arena + op->path, op->path_length, true);
+    return mount_attach(b, mount, b->arena + op->path, op->path_length, true);
 }
 
 long mount_pts(struct box *b, const struct plan_op *op) {
     struct config c = config_open("devpts");
-    config_set(&c, FSCONFIG_SET_STRING, "source", "devpts");
-    config_set(&c, FSCONFIG_SET_STRING, "mode", "620");
-    config_set(&c, FSCONFIG_SET_STRING, "ptmxmode", "666");
+    config_text(&c, "source", "devpts");
+    config_text(&c, "mode", "620");
+    config_text(&c, "ptmxmode", "666");
     long mount = config_mount(&c, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-    return attach(b, mount, b->arena + op->path, op->path_length, true);
+    return mount_attach(b, mount, b->arena + op->path, op->path_length, true);
 }
 
 long mount_mqueue(struct box *b, const struct plan_op *op) {
     struct config c = config_open("mqueue");
-    config_set(&c, FSCONFIG_SET_STRING, "source", "mqueue");
+    config_text(&c, "source", "mqueue");
     long mount = config_mount(&c, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    return attach(b, mount, b->arena + op->path, op->path_length, true);
-}
-
-/* --- overlay --------------------------------------------------------------------------------------------------------- */
-
-static const char *fd_path(char text[40], int fd) {
-    static const char prefix[] = "/proc/self/fd/";
-    char number[24];
-    const char *digits = decimal(number, (uint64_t)fd, 10);
-    memcpy(text, prefix, sizeof prefix - 1);
-    memcpy(text + sizeof prefix - 1, digits, strlen(digits) + 1);
-    return text;
-}
-
-long adopt_directory(int fd) {
-    char path[PATH_LENGTH_MAX + 1];
-    char link[40];
-    long length = sys(__NR_readlinkat, AT_FDCWD, fd_path(link, fd), path, sizeof path);
-    if (length < 0) {
-        return length;
-    }
-    if ((size_t)length >= sizeof path) {
-        return -ENAMETOOLONG;
-    }
-    path[length] = '\0';
-    long own_fd = sys(__NR_openat, AT_FDCWD, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (own_fd < 0) {
-        return own_fd;
-    }
-    /* the path was only a hint: what counts is that it is the same directory */
-    struct statx given;
-    struct statx found;
-    long result = sys(__NR_statx, fd, "", AT_EMPTY_PATH, STATX_INO, &given);
-    if (result >= 0) {
-        result = sys(__NR_statx, own_fd, "", AT_EMPTY_PATH, STATX_INO, &found);
-    }
-    if (result >= 0 && (given.stx_ino != found.stx_ino || given.stx_dev_major != found.stx_dev_major ||
-                        given.stx_dev_minor != found.stx_dev_minor)) {
-        result = -ESTALE;
-    }
-    if (result < 0) {
-        sys_close((int)own_fd);
-        return result;
-    }
-    return own_fd;
-}
-
-long mount_overlay(struct box *b, const struct plan_op *op) {
-    static const char keys[3][9] = {"lowerdir", "upperdir", "workdir"}; /* no pointers: nothing to relocate */
-    int opened = -1;
-    if (op->fd[0] == NOTHING) {
-        opened = (int)open_inside(b, b->arena + op->data, O_PATH | O_DIRECTORY, false);
-        if (opened < 0) {
-            return opened;
-        }
-    }
-    struct config c = config_open("overlay");
-    config_set(&c, FSCONFIG_SET_STRING, "source", "overlay");
-    for (int i = 0; i < 3; i++) {
-        char text[40];
-        /* by descriptor: any byte may stand in a path, and mountinfo shows no name of the host */
-        config_set(&c, FSCONFIG_SET_STRING, keys[i], fd_path(text, op->fd[i] == NOTHING ? opened : b->fds[op->fd[i]]));
-    }
-    if (op->flags & FLAG_USERXATTR) {
-        config_set(&c, FSCONFIG_SET_FLAG, "userxattr", NULL);
-    }
-    if (op->flags & FLAG_VOLATILE) {
-        config_set(&c, FSCONFIG_SET_FLAG, "volatile", NULL);
-    }
-    long mount = config_mount(&c, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    if (opened >= 0) {
-        sys_close(opened);
-    }
-    return attach(b, mount, b->arena + op->path, op->path_length, true);
+    return mount_attach(b, mount, b->arena + op->path, op->path_length, true);
 }
 
 /* --- existing trees --------------------------------------------------------------------------------------------------- */
@@ -352,12 +259,22 @@ static long place_tree(struct box *b, int mount, const struct plan_op *op) {
         sys_close(mount);
         return result;
     }
-    return attach(b, mount, b->arena + op->path, op->path_length, (st.stx_mode & S_IFMT) == S_IFDIR);
+    return mount_attach(b, mount, b->arena + op->path, op->path_length, (st.stx_mode & S_IFMT) == S_IFDIR);
 }
 
 long mount_bind(struct box *b, const struct plan_op *op) {
     unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | (op->flags & FLAG_RECURSIVE ? AT_RECURSIVE : 0);
-    long tree = sys(__NR_open_tree, AT_FDCWD, b->arena + op->data, flags);
+    const char *source = b->arena + op->data;
+    if (op->flags & FLAG_INSIDE) { /* first found beneath the new root, then taken by its descriptor */
+        long found = open_inside(b, source, O_PATH, false);
+        if (found < 0) {
+            return found;
+        }
+        long inside = sys(__NR_open_tree, found, "", flags | AT_EMPTY_PATH);
+        sys_close((int)found);
+        return inside < 0 ? inside : place_tree(b, (int)inside, op);
+    }
+    long tree = sys(__NR_open_tree, AT_FDCWD, source, flags);
     if (tree < 0) {
         bool absent = tree == -ENOENT || tree == -ENOTDIR;
         return absent && op->flags & FLAG_OPTIONAL ? 0 : tree;
@@ -454,7 +371,6 @@ long mount_dir(struct box *b, const struct plan_op *op) {
     } else if (result >= 0) {
         result = own(&p, op);
     }
-    leave(b, &p);
     return result;
 }
 
@@ -476,7 +392,6 @@ long mount_file(struct box *b, const struct plan_op *op) {
     if (result >= 0) {
         result = own(&p, op);
     }
-    leave(b, &p);
     return result;
 }
 
@@ -487,6 +402,5 @@ long mount_symlink(struct box *b, const struct plan_op *op) {
         return result;
     }
     result = sys(__NR_symlinkat, b->arena + op->data, p.parent, p.name);
-    leave(b, &p);
     return result;
 }

@@ -42,7 +42,7 @@ static long cgroup_join(const struct box *b, const struct plan_op *op) {
  * Ids before mounts: a mount belongs to who made it, and an overlay of a root caller must act as the session's id. The
  * capabilities of the user namespace are kept across the change and raised again: the rest of the plan needs them.
  */
-static long take_ids(const struct plan_op *op) {
+long take_ids(const struct plan_op *op) {
     uint64_t permitted = 0;
     long result = caps_permitted(&permitted);
     if (result >= 0) {
@@ -63,11 +63,8 @@ static long take_ids(const struct plan_op *op) {
     return result < 0 ? result : sys(__NR_prctl, PR_SET_KEEPCAPS, 0);
 }
 
-/*
- * Keep ``keep`` and nothing that could bring more back: an empty bounding set bounds every later exec, the ambient and
- * inheritable sets are empty, and the locked securebits take the special treatment of uid 0 away for good.
- */
-static long drop_caps(const struct plan_op *op) {
+/* An empty bounding set bounds every later exec. */
+static long drop_bounding(struct box *b) {
     for (unsigned cap = 0; cap < 64; cap++) {
         long result = sys(__NR_prctl, PR_CAPBSET_DROP, cap);
         if (result == -EINVAL) {
@@ -77,7 +74,19 @@ static long drop_caps(const struct plan_op *op) {
             return result;
         }
     }
-    long result = sys(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL);
+    b->bounded = true;
+    return 0;
+}
+
+/*
+ * Keep ``keep`` and nothing that could bring more back: the bounding, ambient and inheritable sets are empty, and the locked
+ * securebits take the special treatment of uid 0 away for good.
+ */
+static long drop_caps(struct box *b, const struct plan_op *op) {
+    long result = b->bounded ? 0 : drop_bounding(b);
+    if (result >= 0) {
+        result = sys(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL);
+    }
     if (result >= 0) {
         result = sys(__NR_prctl, PR_SET_SECUREBITS,
                      SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
@@ -92,8 +101,12 @@ static long non_dumpable(void) {
     return result < 0 ? result : sys(__NR_prctl, PR_SET_PDEATHSIG, SYS_SIGKILL);
 }
 
-static long loopback_up(void) {
-    long fd = sys(__NR_socket, 2 /* AF_INET */, 2 /* SOCK_DGRAM */ | O_CLOEXEC, 0);
+static long loopback_up(struct box *b) {
+    long fd = network_enter(b);
+    if (fd < 0) {
+        return fd;
+    }
+    fd = sys(__NR_socket, 2 /* AF_INET */, 2 /* SOCK_DGRAM */ | O_CLOEXEC, 0);
     if (fd < 0) {
         return fd;
     }
@@ -112,7 +125,11 @@ static long loopback_up(void) {
 }
 
 static long open_netlink(struct box *b) {
-    long fd = sys(__NR_socket, 16 /* AF_NETLINK */, 3 /* SOCK_RAW */ | O_CLOEXEC, NETLINK_ROUTE);
+    long fd = network_enter(b);
+    if (fd < 0) {
+        return fd;
+    }
+    fd = sys(__NR_socket, 16 /* AF_NETLINK */, 3 /* SOCK_RAW */ | O_CLOEXEC, NETLINK_ROUTE);
     b->netlink = fd < 0 ? -1 : (int)fd;
     return fd;
 }
@@ -172,6 +189,16 @@ static long open_workdir(struct box *b, const struct plan_op *op) {
     return fd;
 }
 
+static long hand_over(const struct box *b, const struct plan_op *op) {
+    struct reply r = {.kind = REPLY_FD, .code = (uint32_t)op->number[0]};
+    int fd = r.code == REQUEST_HAND_WORKDIR ? b->workdir : r.code == REQUEST_HAND_NETLINK ? b->netlink : -1;
+    if (fd < 0) {
+        return -EBADF; /* nothing of this kind, or not open yet */
+    }
+    reply_fd(&r, fd);
+    return 0;
+}
+
 /* One operation. The switch names every kind, so that the compiler reports a forgotten one. */
 static long carry_out(struct box *b, const struct plan_op *op) {
     switch ((enum op_kind)op->kind) {
@@ -183,6 +210,8 @@ static long carry_out(struct box *b, const struct plan_op *op) {
         return take_ids(op);
     case OP_NEW_ROOT:
         return mount_new_root(b, op);
+    case OP_ADOPT_ROOT:
+        return mount_adopted_root(b, op);
     case OP_DIR:
         return mount_dir(b, op);
     case OP_FILE:
@@ -212,7 +241,7 @@ static long carry_out(struct box *b, const struct plan_op *op) {
     case OP_HOSTNAME:
         return sys(__NR_sethostname, b->arena + op->data, op->data_length);
     case OP_LOOPBACK_UP:
-        return loopback_up();
+        return loopback_up(b);
     case OP_KEYRING:
         return keyring();
     case OP_RLIMIT:
@@ -228,7 +257,7 @@ static long carry_out(struct box *b, const struct plan_op *op) {
     case OP_NON_DUMPABLE:
         return non_dumpable();
     case OP_DROP_CAPS:
-        return drop_caps(op);
+        return drop_caps(b, op);
     case OP_NO_NEW_PRIVS:
         return sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1);
     case OP_LANDLOCK_RULESET:
@@ -241,50 +270,15 @@ static long carry_out(struct box *b, const struct plan_op *op) {
         return load_filter(b, op);
     case OP_OPEN_BELOW:
         return open_below(b, op);
+    case OP_DROP_BOUNDING:
+        return drop_bounding(b);
+    case OP_HAND_OVER:
+        return hand_over(b, op);
+    case OP_BEGIN_OVERLAYS: /* needs the whole plan: see execute */
     case OP_KINDS:
         break;
     }
     return -EINVAL; /* the check refused it already */
-}
-
-/* A layer that is a mount of its own, or lies in one, has no path: it comes into this namespace by its MoveMount. */
-static bool moved_outside(const struct plan *p, uint32_t fd) {
-    for (uint32_t i = 0; i < p->count; i++) {
-        const struct plan_op *op = &p->ops[i];
-        if (op->kind == OP_MOVE_MOUNT && op->flags & FLAG_OUTSIDE && op->fd[0] == fd) {
-            return true;
-        }
-        if (op->kind == OP_OPEN_BELOW && op->fd[1] == fd) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/*
- * An overlay takes only layers of its own mount namespace, and the supervisor's descriptors belong to the supervisor's. They
- * are opened again here, before TakeIds: the scratch lies in a directory that the session's own id may not search.
- */
-static long adopt_layers(const struct plan *p, const struct box *b, uint32_t *step) {
-    for (uint32_t i = 0; i < p->count; i++) {
-        *step = i;
-        for (uint32_t k = 0; p->ops[i].kind == OP_OVERLAY && k < 3; k++) {
-            if (p->ops[i].fd[k] == NOTHING || moved_outside(p, p->ops[i].fd[k])) {
-                continue;
-            }
-            int given = b->fds[p->ops[i].fd[k]];
-            long own = adopt_directory(given);
-            if (own >= 0) {
-                long moved = sys(__NR_dup3, own, given, O_CLOEXEC); /* in place of the given one */
-                sys_close((int)own);
-                own = moved;
-            }
-            if (own < 0) {
-                return own;
-            }
-        }
-    }
-    return 0;
 }
 
 long execute(const struct plan *p, struct box *b, uint32_t *step) {
@@ -292,8 +286,14 @@ long execute(const struct plan *p, struct box *b, uint32_t *step) {
     long result = adopt_layers(p, b, step);
     for (uint32_t i = 0; result >= 0 && i < p->count; i++) {
         *step = i;
-        result = carry_out(b, &p->ops[i]);
+        if (p->ops[i].kind == OP_BEGIN_OVERLAYS) {
+            overlays_begin(p, b);
+        } else {
+            result = carry_out(b, &p->ops[i]);
+        }
     }
+    overlays_end();
+    forget_parent();
     b->arena = NULL;
     return result < 0 ? result : 0;
 }

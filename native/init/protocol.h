@@ -80,7 +80,11 @@ enum op_kind {
     OP_LANDLOCK_ENFORCE = 30,
     OP_SECCOMP = 31,
     OP_OPEN_BELOW = 32,
-    OP_KINDS = 33         /* one past the last */
+    OP_BEGIN_OVERLAYS = 33,
+    OP_ADOPT_ROOT = 34,
+    OP_DROP_BOUNDING = 35,
+    OP_HAND_OVER = 36,
+    OP_KINDS = 37         /* one past the last */
 };
 
 enum {                    /* flags of an operation */
@@ -93,7 +97,8 @@ enum {                    /* flags of an operation */
     FLAG_CLEAR_GROUPS = 64,  /* TakeIds */
     FLAG_USERXATTR = 128,    /* Overlay */
     FLAG_VOLATILE = 256,     /* Overlay */
-    FLAG_OUTSIDE = 512       /* MoveMount: over the old root, before the pivot, and goes with it */
+    FLAG_OUTSIDE = 512,      /* MoveMount: over the old root, before the pivot, and goes with it */
+    FLAG_INSIDE = 1024       /* Bind: the source is a path of the new view */
 };
 
 enum plan_fault {         /* FAILED with step NOTHING: why the plan was not begun; in number[0] */
@@ -106,14 +111,15 @@ enum plan_fault {         /* FAILED with step NOTHING: why the plan was not begu
     FAULT_PATH = 6,
     FAULT_DATA = 7,
     FAULT_NUMBER = 8,
-    FAULT_MESSAGE = 9     /* the GO message itself: short, unsealed, truncated */
+    FAULT_MESSAGE = 9,    /* the GO message itself: short, unsealed, truncated */
+    FAULT_NETWORK = 10    /* no fault of the plan: the network namespace could not be made or entered; error says why */
 };
 
 /* --- requests: supervisor to init ------------------------------------------------------------------------------ */
 
 struct request {
     uint32_t kind;        /* enum request_kind */
-    uint32_t flags;       /* IN_MEMFD, ANNOUNCE, MORE */
+    uint32_t flags;       /* IN_MEMFD, ANNOUNCE, MORE, QUIET */
     uint64_t id;          /* of the command: the supervisor's, never used twice in one sandbox */
     uint32_t argument;    /* SIGNAL: signal number */
     uint32_t size;        /* of the payload: it follows, or is the content of the first descriptor */
@@ -133,7 +139,8 @@ enum request_kind {
 enum {
     IN_MEMFD = 1,             /* the payload is the content of the first descriptor, a sealed memfd */
     ANNOUNCE = 2,             /* RUN: send STARTED when execve has succeeded */
-    MORE = 4                  /* GO: READY, and then another GO with the rest of the plan */
+    MORE = 4,                 /* GO: another GO follows with more of the plan */
+    QUIET = 8                 /* GO: without a READY at its end */
 };
 
 struct run_limit {
@@ -162,7 +169,7 @@ struct reply {
 
 enum reply_kind {
     REPLY_READY = 1,
-    REPLY_FAILED = 2,         /* code: step or NOTHING; detail: op kind; error; number[0]: plan_fault. Then the init exits */
+    REPLY_FAILED = 2,         /* code: step or NOTHING; detail: op kind; error; number: plan_fault, part. Then the init exits */
     REPLY_STARTED = 3,        /* id; code: pid inside */
     REPLY_RUN_FAILED = 4,     /* id; code: run_stage; error. GONE follows */
     REPLY_EXIT = 5,           /* id; code: wait status; number: utime us, stime us, max rss bytes. GONE follows, later */

@@ -15,7 +15,7 @@ static uint32_t pending;  /* commands that are dying or lost: the loop then wake
 
 static void gone(struct slot *s) {
     reply(REPLY_GONE, s->told, s->id, 0);
-    s->state = SLOT_FREE;
+    slot_release(s);
 }
 
 /* Where /proc cannot be read, killing one tree is not to be had: then everything dies rather than something survive. */

@@ -115,15 +115,17 @@ static int take_signals(void) {
     return (int)sys(__NR_signalfd4, -1, &child, sizeof child, O_CLOEXEC | O_NONBLOCK);
 }
 
+static uint32_t part; /* of the plan, that is carried out */
+
 static _Noreturn void fail(uint32_t step, uint32_t kind, int32_t error, enum plan_fault fault) {
-    struct reply r = {.kind = REPLY_FAILED, .code = step, .detail = kind, .error = error, .number = {fault}};
+    struct reply r = {.kind = REPLY_FAILED, .code = step, .detail = kind, .error = error, .number = {fault, part}};
     reply_fd(&r, -1);
     sys_exit(1);
 }
 
 /*
- * Wait for GO, check the plan, carry it out. True when more of the plan is to come: a sandbox that is kept warm has the part
- * that is the same for all. Does not return when anything fails.
+ * Wait for GO, check the plan, carry it out. True when more of the plan is to come: a part is sent as soon as what it needs is
+ * there. Does not return when anything fails.
  */
 static bool set_up(struct box *b) {
     static struct message go; /* static: the stack need not grow by its descriptors' array */
@@ -134,6 +136,7 @@ static bool set_up(struct box *b) {
     if (got < 0 || go.head.kind != REQUEST_GO) {
         fail(NOTHING, 0, got < 0 ? -got : EPROTO, FAULT_MESSAGE);
     }
+    beside_go();
     struct plan p;
     uint32_t step;
     enum plan_fault fault = check_plan(go.payload, go.head.size, go.fd_count, &p, &step);
@@ -144,11 +147,15 @@ static bool set_up(struct box *b) {
     (void)sys(__NR_umask, 0); /* modes of the plan are exact */
     long error = execute(&p, b, &step);
     if (error < 0) {
-        fail(step, p.ops[step].kind, (int32_t)-error, FAULT_NONE);
+        fail(step, p.ops[step].kind, (int32_t)-error, b->unconnected ? FAULT_NETWORK : FAULT_NONE);
     }
     (void)sys(__NR_umask, 022);
     bool more = go.head.flags & MORE;
+    if (more && !(go.head.flags & QUIET)) {
+        reply(REPLY_READY, 0, 0, 0);
+    }
     release(&go);
+    part++;
     return more;
 }
 
@@ -175,13 +182,17 @@ __attribute__((no_stack_protector)) _Noreturn void start(const long *stack) {
     if (signals < 0) {
         sys_exit(71);
     }
+    if (beside_begin() < 0) {
+        sys_exit(71);
+    }
     static struct box b = {.root = -1, .workdir = -1, .netlink = -1, .proc = -1, .ruleset = -1, .uid = NOTHING, .gid = NOTHING};
     while (set_up(&b)) {
-        reply(REPLY_READY, 0, 0, 0);
     }
-    if (slots_make() < 0) {
-        fail(NOTHING, 0, ENOMEM, FAULT_NONE);
+    long error = network_enter(&b); /* whatever the plan said, or forgot to say */
+    if (error < 0) {
+        fail(NOTHING, 0, (int32_t)-error, FAULT_NETWORK);
     }
+    beside_end();
     reply(REPLY_READY, 0, 0, 0);
     serve(&b, signals);
 }

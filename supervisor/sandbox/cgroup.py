@@ -1,6 +1,8 @@
 """The control group of a sandbox: which kind there is here, made, and swept."""
 from __future__ import annotations
 
+import functools
+
 from supervisor.sandbox import cgroup_v1, cgroup_v2
 from supervisor.sandbox.cgroup_files import clear
 from supervisor.sandbox.groups import CgroupHost, Group, parse
@@ -27,6 +29,12 @@ def make(host: CgroupHost, name: str, limits: Limits) -> Group | None:
     if host.version == 1:
         return cgroup_v1.GroupV1(host, name, limits)
     return None
+
+
+@functools.lru_cache(16)
+def joins(host: CgroupHost, limits: Limits) -> int:
+    """How many groups init has to write itself into. 0 on v2, where it is born in its group, and where there is none."""
+    return len(cgroup_v1.directories(cgroup_v1.places(host, "", limits))) if host.version == 1 else 0
 
 
 def directories(host: CgroupHost, name: str) -> tuple[str, ...]:

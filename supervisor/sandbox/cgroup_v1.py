@@ -37,16 +37,26 @@ def find(mounted: Mounted) -> CgroupHost:
     return CgroupHost(1, tuple(bases))
 
 
+def places(host: CgroupHost, name: str, limits: Limits) -> dict[str, str]:
+    """controller → directory of the group ``name``."""
+    # A quota that all CPUs together cannot exceed needs no group of its own.
+    idle = {"cpu"} if limits.cpus >= (os.cpu_count() or 1) else set()
+    return {controller: f"{base}/{name}" for controller, base in host.bases if controller not in idle}
+
+
+def directories(places: dict[str, str]) -> tuple[str, ...]:
+    """Each once: cpu and cpuacct are often one hierarchy."""
+    return tuple(dict.fromkeys(places.values()))
+
+
 class GroupV1:
     """One sandbox's directories. Made in the constructor, or nothing is left of them."""
 
     clone = -1
 
     def __init__(self, host: CgroupHost, name: str, limits: Limits) -> None:
-        # A quota that all CPUs together cannot exceed needs no group of its own.
-        idle = {"cpu"} if limits.cpus >= (os.cpu_count() or 1) else set()
-        self._paths = {controller: f"{base}/{name}" for controller, base in host.bases if controller not in idle}
-        self._directories = tuple(dict.fromkeys(self._paths.values()))  # cpu and cpuacct are often one hierarchy
+        self._paths = places(host, name, limits)
+        self._directories = directories(self._paths)
         self._values = Values()
         self.join: tuple[int, ...] = ()
         made: list[int] = []

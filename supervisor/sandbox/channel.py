@@ -9,16 +9,28 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
 
 from supervisor.errors import ChannelBroken
 from supervisor.sandbox import launch, wire
-from supervisor.sandbox.wire import Exited, Gone, Handed, Killed, Refused, Request, RunFailed, Signalled, Started
+from supervisor.sandbox.wire import (
+    Exited,
+    Failed,
+    Gone,
+    Handed,
+    Killed,
+    Ready,
+    Refused,
+    Request,
+    RunFailed,
+    Signalled,
+    Started,
+)
 
-ANSWER_MS = 2  # an idle init answers in microseconds: blocking for that is cheaper than a turn of the loop
+READY_MS = 100  # the answer comes within 3 ms on an idle machine; waiting for it here spares turns of the loop
 _RECORD_MAX = 4096
 _FDS = socket.CMSG_SPACE(4 * 4)
 
@@ -44,6 +56,7 @@ class Channel:
         self._pending: dict[int, Pending] = {}
         self._next = 1
         self._handed: dict[Request, int] = {}
+        self._reset = False
         self.broken = trio.Event()
 
     def fileno(self) -> int:
@@ -73,58 +86,30 @@ class Channel:
         """A signal to the process group of the command's first process."""
         await self._request(Request.SIGNAL, pending.number, number)
 
-    def go(self, plan: bytes, descriptors: tuple[int, ...], *, more: bool) -> None:
-        """Send a plan, or with ``more`` its first part. Raises ``ChannelBroken``."""
+    def go(self, plan: bytes, descriptors: Sequence[int], flags: int = 0) -> None:
+        """Send a plan, or with ``MORE`` a part of it. Raises ``ChannelBroken``."""
         try:
-            launch.send(self.fileno(), Request.GO, flags=wire.MORE if more else 0, payload=plan, fds=descriptors)
-        except (BrokenPipeError, ConnectionResetError):
-            return  # as in ``ask``
-        except OSError as error:
-            raise self._break("sending the plan", error) from error
-
-    def ask(self, request: Request) -> None:
-        """Send a request without operand at once (the channel is empty). Raises ``ChannelBroken``."""
-        try:
-            self._socket.send(wire.encode_request(request))
+            launch.send(self.fileno(), Request.GO, flags=flags, payload=plan, fds=descriptors)
         except (BrokenPipeError, ConnectionResetError):
             return  # init failed and went: its last word waits to be read, and says more than this
         except OSError as error:
-            raise self._break("sending a request", error) from error
+            raise self._break("sending the plan", error) from error
 
-    async def take(self, request: Request) -> int:
-        """The descriptor that answers ``request``; the caller's from now on. Before ``serve`` runs only."""
-        while request not in self._handed:
-            self.wait_readable(ANSWER_MS)
-            if not self._receive():
-                await trio.lowlevel.wait_readable(self._socket)
-        return self._handed.pop(request)
-
-    def wait_readable(self, milliseconds: int) -> None:
-        """Block, with the GIL released, until a record is there; at most so long."""
+    async def opening(self) -> Ready | Failed | Handed:
+        """The next record of an init that carries out its plan. Before ``serve`` runs only. Raises ``ChannelBroken``."""
+        # Blocks for as long as an idle machine needs and no longer; a busy one is awaited.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        poll.poll(milliseconds)
+        poll.poll(READY_MS)
+        while (reply := self._read()) is None:
+            await trio.lowlevel.wait_readable(self._socket)
+        if not isinstance(reply, Ready | Failed | Handed):
+            raise self._break("opening the sandbox", None, "a record that has no place here")
+        return reply
 
-    async def first(self) -> wire.Ready | wire.Failed:
-        """The first record: whether the plan was carried out. Before ``serve`` runs only."""
-        reset = False
-        while True:
-            try:
-                data = self._socket.recv(_RECORD_MAX)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._socket)
-                continue
-            except ConnectionResetError as error:
-                # Init went with our requests unread. The kernel says so once, before what init had written.
-                if reset:
-                    raise self._break("reading the first record", error) from error
-                reset = True
-                continue
-            except OSError as error:
-                raise self._break("reading the first record", error) from error
-            if not data:
-                raise self._break("reading the first record", None)
-            return first_record(data)
+    def take(self, request: Request) -> int:
+        """The descriptor that was handed over; the caller's from now on. Raises KeyError where none was."""
+        return self._handed.pop(request)
 
     async def serve(self) -> None:
         """Read replies until the channel ends; then everybody who waits is told. Never raises for a broken channel."""
@@ -165,14 +150,24 @@ class Channel:
 
     def _receive(self) -> bool:
         """Take one record if there is one. Raises ``ChannelBroken`` at end of file or on a record that is none."""
+        reply = self._read()
+        if reply is not None:
+            self._dispatch(reply)
+        return reply is not None
+
+    def _read(self) -> wire.Reply | None:
+        """One record; a descriptor that came with it is kept. Raises as ``_receive``."""
         try:
             data, ancillary, flags, _ = self._socket.recvmsg(_RECORD_MAX, _FDS, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
-            return False
+            return None
         except OSError as error:
+            # Init went with a request of ours unread: the kernel says so once, before what init had written.
+            if isinstance(error, ConnectionResetError) and not self._reset:
+                self._reset = True
+                return self._read()
             raise self._break("reading from the sandbox", error) from error
         descriptors = _descriptors(ancillary)
-        kept = False
         try:
             if not data or flags & socket.MSG_TRUNC:
                 raise self._break("reading from the sandbox", None)
@@ -181,15 +176,14 @@ class Channel:
             except ChannelBroken:
                 self.broken.set()
                 raise
-            if isinstance(reply, Handed) and len(descriptors) == 1:
-                self._handed[reply.request], kept = descriptors[0], True
-            else:
-                self._dispatch(reply)
+            if isinstance(reply, Handed):
+                if len(descriptors) != 1 or reply.request in self._handed:
+                    raise self._break("reading from the sandbox", None, "a descriptor is missing")
+                self._handed[reply.request] = descriptors.pop()
+            return reply
         finally:
-            if not kept:
-                for descriptor in descriptors:
-                    os.close(descriptor)
-        return True
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _dispatch(self, reply: object) -> None:
         match reply:
@@ -204,8 +198,6 @@ class Channel:
                     pending.gone = True
                     pending.ended.set()
                     pending.vanished.set()
-            case Refused(request=Request.HAND_WORKDIR | Request.HAND_NETLINK):
-                raise self._break("opening the sandbox", None, "a descriptor was refused")
             case Refused(request=Request.RUN):
                 # The request itself was not carried out: there is no command, and no Gone will come.
                 pending = self._pending.pop(reply.id, None)
@@ -229,14 +221,6 @@ class Channel:
             _, pending = self._pending.popitem()
             pending.ended.set()
             pending.vanished.set()
-
-
-def first_record(data: bytes) -> wire.Ready | wire.Failed:
-    """The first record, decoded. Raises ``ChannelBroken`` for any other."""
-    reply = wire.decode_reply(data)
-    if not isinstance(reply, wire.Ready | wire.Failed):
-        raise ChannelBroken("reading the first record", why="it is neither READY nor FAILED")
-    return reply
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

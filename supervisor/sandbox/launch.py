@@ -10,7 +10,6 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from native import launch as native
 from supervisor.errors import HostUnfit, LaunchFailed
@@ -25,7 +24,6 @@ _DOING = {
     native.Stage.SETGROUPS: "denying setgroups",
     native.Stage.UID_MAP: "mapping user ids",
     native.Stage.GID_MAP: "mapping group ids",
-    native.Stage.PLAN: "sending the plan",
 }
 
 
@@ -40,15 +38,11 @@ class IdMaps:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A running init. The holder reaps ``pid`` (through ``pidfd``) and closes ``pidfd`` and ``channel``.
-
-    ``first`` is its first record (READY or FAILED), or empty when that did not come within the time given.
-    """
+    """A running init that waits for its plan. The holder reaps ``pid`` (through ``pidfd``) and closes the descriptors."""
 
     pid: int
     pidfd: int
     channel: int
-    first: bytes
 
 
 @functools.cache
@@ -66,38 +60,50 @@ def _sealed() -> int | None:
         raise LaunchFailed("reading the sandbox's init", on=str(native.INIT), errno=error.errno) from error
 
 
-def launch(
-    maps: IdMaps,
-    plan: bytes | None,
-    fds: Sequence[int] = (),
-    *,
-    cgroup: int = -1,
-    cgroup_namespace: bool = True,
-    ready_ms: int = 0,
-) -> Launched:
-    """Start an init in new namespaces and send it ``plan`` with ``fds`` (which stay the caller's); without a plan it waits.
+class Launch:
+    """An init on its way, from ``begin`` to ``settle`` or ``abandon``; the caller may do something else in between.
 
-    ``cgroup`` is a directory descriptor of a v2 cgroup to be born in. Blocks, with the GIL released, for the clone and then
-    at most ``ready_ms`` milliseconds. Call it from a thread that lives as long as the sandbox: the parent-death signal
-    follows the thread. Raises LaunchFailed; then nothing is left behind.
+    Begin it in a thread that lives as long as the sandbox: the parent-death signal follows the thread.
     """
-    rest = (maps.uid_map, maps.gid_map, maps.deny_setgroups, plan, fds, cgroup, cgroup_namespace, ready_ms)
-    try:
-        return Launched(*_clone(*rest))
-    except native.LaunchError as error:
-        raise LaunchFailed(_DOING[error.stage], errno=error.errno) from error
 
+    def __init__(self, cgroup: int, cgroup_namespace: bool) -> None:
+        self._where = (cgroup, cgroup_namespace)
+        sealed = _sealed()
+        self._begun = self._begin(_installed() if sealed is None else sealed)
+        self._again = sealed is not None
 
-def _clone(*rest: Any) -> native.Child:
-    """native.launch with the sealed program; with the installed file where executing the sealed one is forbidden."""
-    program = _sealed()
-    if program is not None:
+    def settle(self, maps: IdMaps) -> Launched:
+        """Wait until init runs, in new namespaces, and map its ids. Raises LaunchFailed; then nothing is left behind."""
+        lines = (maps.uid_map, maps.gid_map, maps.deny_setgroups)
         try:
-            return native.launch(program, *rest)
+            return Launched(*self._begun.settle(*lines))
         except native.LaunchError as error:
-            if error.stage is not native.Stage.EXEC or error.errno not in (errno.EACCES, errno.EPERM):
-                raise
-    return native.launch(_installed(), *rest)
+            refused = error.stage is native.Stage.EXEC and error.errno in (errno.EACCES, errno.EPERM)
+            if not (self._again and refused):
+                raise _failed(error) from error
+        # Executing the sealed program is forbidden here: the installed file, once.
+        self._again = False
+        self._begun = self._begin(_installed())
+        return self.settle(maps)
+
+    def abandon(self) -> None:
+        """End it and leave nothing."""
+        self._begun.abandon()
+
+    def _begin(self, program: int) -> native.Launch:
+        try:
+            return native.Launch(program, *self._where)
+        except native.LaunchError as error:
+            raise _failed(error) from error
+
+
+def begin(*, cgroup: int = -1, cgroup_namespace: bool = True) -> Launch:
+    """Begin to launch an init. ``cgroup`` is a directory descriptor of a v2 cgroup to be born in. Raises LaunchFailed."""
+    return Launch(cgroup, cgroup_namespace)
+
+
+def _failed(error: native.LaunchError) -> LaunchFailed:
+    return LaunchFailed(_DOING[error.stage], errno=error.errno)
 
 
 def send(
@@ -132,6 +138,41 @@ def detached_mount(directory: int, *, userns: int = -1, recursive: bool = False)
         return native.detached_mount(directory, userns, recursive)
     except OSError as error:
         raise _refused("cloning a mount for the sandbox", error) from error
+
+
+def detached_tree(source: bytes, *, recursive: bool, attributes: int) -> int:
+    """A detached copy of the mount at a host path, with these attributes (of ``ops``), deaf to later mounts. Root only.
+
+    Raises LaunchFailed.
+    """
+    try:
+        return native.detached_tree(source, recursive, attributes)
+    except OSError as error:
+        raise _refused("cloning a mount for the sandbox", error) from error
+
+
+def detached_tmpfs(size: int, inodes: int) -> int:
+    """A detached tmpfs of ``size`` bytes. Root only. Raises LaunchFailed."""
+    try:
+        return native.detached_tmpfs(size, inodes)
+    except OSError as error:
+        raise _refused("making a tmpfs", error) from error
+
+
+def attach(mount: int, below: int, name: bytes) -> None:
+    """Hang a detached mount below another detached one. Raises LaunchFailed: EINVAL before Linux 6.15."""
+    try:
+        native.attach(mount, below, name)
+    except OSError as error:
+        raise _refused("building a detached tree", error) from error
+
+
+def restrict(mount: int, attributes: int) -> None:
+    """Set attributes (of ``ops``) on one mount. Raises LaunchFailed."""
+    try:
+        native.restrict(mount, attributes)
+    except OSError as error:
+        raise _refused("restricting a mount", error) from error
 
 
 def _refused(doing: str, error: OSError) -> LaunchFailed | HostUnfit:

@@ -11,6 +11,7 @@ shield, and each shield has a deadline.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -38,6 +39,7 @@ from supervisor.types import Execution, Layer, Stop, StopKind
 __all__ = ["Claim", "Sandbox", "Usage", "claim", "open_sandbox"]
 
 SETUP_SECONDS = 30.0  # to carry out the plan: cold disks, no more
+DYING_MS = 2  # blocking for as long as most need spares a turn of the loop
 DEATH_SECONDS = 10.0  # from SIGKILL to reaped: 1000 processes take 40 ms, 1 GiB of memory 60 ms
 KILL_SECONDS = 5.0  # for one command's tree
 LOOK_SECONDS = 0.1  # between two looks at the usage
@@ -272,25 +274,37 @@ async def open_sandbox(
 
 async def _settle(opened: opening.Opened, sandbox: Sandbox, spec: SandboxSpec) -> None:
     """From the launch to the first command that may run: plan carried out, descriptor taken, network looked at."""
-    channel = opened.channel
-    # Asked at once: the answers are there when the plan is carried out.
-    channel.ask(Request.HAND_WORKDIR)
-    channel.ask(Request.HAND_NETLINK)
-    await opened.ready()
-    sandbox.workdir = await channel.take(Request.HAND_WORKDIR)
-    opening.check_links(await channel.take(Request.HAND_NETLINK), spec.loopback)
+    looked = False
+
+    def hear(request: Request, descriptor: int) -> None:
+        nonlocal looked
+        if request is Request.HAND_WORKDIR:
+            sandbox.workdir = descriptor
+        else:
+            opening.check_links(descriptor, spec.loopback)  # while init goes on
+            looked = True
+
+    await opened.ready(hear)
+    if sandbox.workdir < 0 or not looked:
+        raise ChannelBroken("opening the sandbox", why="a descriptor was not handed over")
 
 
 async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> None:
     """Kill init, and with it the pid namespace; reap it; remove the group. Bounded; what stays is left to the sweep."""
     sandbox._end_of_life()
-    dead = await _reap(opened.pidfd)
-    sandbox._judge()  # the last word: the group is still there
+    sandbox._judge()  # the last word: nothing runs any more, and the group is still there
     sandbox._pidfd = -1
+    dead = await _reap(opened.pidfd)
     await bury(opened, claim, dead)
 
 
 async def _reap(pidfd: int) -> bool:
+    """Wait for the end of init, bounded, and collect it. False: it does not die."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll(DYING_MS)
+    if os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG) is not None:  # noqa: ASYNC222  (it does not wait)
+        return True
     with trio.move_on_after(DEATH_SECONDS) as limit:
         await trio.lowlevel.wait_readable(pidfd)
     if not limit.cancelled_caught:

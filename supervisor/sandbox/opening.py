@@ -1,4 +1,4 @@
-"""The synchronous half of opening: a group, the working copies' descriptors, the plan, the launch.
+"""The synchronous half of opening: the working copies' descriptors, the plan, the launch, a group.
 
 Short and without a wait that matters, so that trio's loop is held for a millisecond or two. Plans are cached by what they
 depend on: a second sandbox of the same kind costs no compilation.
@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import signal
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from profiles import landlock
@@ -26,11 +27,12 @@ from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.ops import Op, Overlay, Proc, TakeIds
 from supervisor.sandbox.plan import Draft, Layers
 from supervisor.sandbox.spec import Limits, OverlayCopy, PlainCopy, SandboxSpec
+from supervisor.sandbox.template import TEMPLATES
 from supervisor.sandbox.usage import Watched
-from supervisor.sandbox.wire import Failed
+from supervisor.sandbox.wire import Failed, Handed, PlanFault, Ready, Request
 
-READY_MS = 100  # the answer comes within 3 ms on an idle machine; waiting for it here spares turns of the loop
 _PLANS = 64
+NETWORKS = "sysctl -w user.max_net_namespaces=15000"
 OVERLAY_REFUSED = "overlay_refused"  # by the file system of a layer (NFS, another overlay, …): a plain copy needs none
 
 
@@ -38,53 +40,58 @@ OVERLAY_REFUSED = "overlay_refused"  # by the file system of a layer (NFS, anoth
 class Opened:
     """A launched sandbox: who owns this must kill, reap and close.
 
-    ``steps`` are those of the plan that is under way, ``warm`` the limits and the profile that its base was made for.
+    ``parts`` are the steps of each part of the plan that was sent; ``warm`` what a base was made for.
     """
 
     pid: int
     pidfd: int
     channel: Channel
     group: Group
-    steps: tuple[Op, ...]
+    parts: tuple[tuple[Op, ...], ...]
     switches: tuple[tuple[str, int], ...]
     warm: tuple[Limits, Profile, bool] | None = None
 
-    async def ready(self) -> None:
-        """Wait until the plan is carried out. Raises ``HostUnfit`` or ``LaunchFailed`` with the step's words."""
-        # Blocks for as long as an idle machine needs and no longer; a busy one is awaited.
-        self.channel.wait_readable(READY_MS)
-        first = await self.channel.first()
-        if isinstance(first, Failed):
-            raise failure(first, self.steps, dict(self.switches))
+    async def ready(self, hear: Callable[[Request, int], None] | None = None) -> None:
+        """Wait until what is under way is carried out. ``hear`` gets each descriptor that comes meanwhile, as its owner.
+
+        Raises ``HostUnfit`` or ``LaunchFailed`` with the words of the step that failed, ``ChannelBroken``.
+        """
+        while True:
+            match await self.channel.opening():
+                case Ready():
+                    return
+                case Failed() as failed:
+                    steps = self.parts[failed.part] if failed.part < len(self.parts) else ()
+                    raise failure(failed, steps, dict(self.switches))
+                case Handed(request) if hear is not None:
+                    hear(request, self.channel.take(request))
 
 
 def launch_sandbox(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> Opened:
-    """Make the group, launch init with the whole plan. Nothing is left behind when this raises."""
-    facts.require(host, spec, profile)
-    group = _group(spec, host, claim)
-    try:
-        with ExitStack() as borrowed:
-            draft = _draft(spec, host, claim.ids, profile, group)
-            fds = _all_descriptors(spec, claim.ids, draft, group, borrowed)
-            steps, encoded = _compiled(draft, len(fds))
-            return _launch(claim, host, group, steps, encoded, fds)
-    except BaseException:
-        group.remove()
-        raise
+    """Launch init and send it the whole plan. Nothing is left behind when this raises.
+
+    In this order, so that init has something to do as early as it can: begin, the first part, the group, the second part.
+    """
+    with _launching(spec, host, claim, profile) as birth, ExitStack() as borrowed:
+        draft, root = _adopting(_draft(spec, host, claim.ids, profile), borrowed)
+        fds = [*_descriptors_of(spec, claim.ids, draft, borrowed), *root]
+        whole, encoded = _whole(draft, len(fds))
+        pid, pidfd, channel = birth.plan(encoded, fds, wire.MORE | wire.QUIET)
+        group = birth.join()
+        seal, encoded = _seal(draft)
+        channel.go(encoded, group.join)
+        group.launched(pid)
+        return Opened(pid, pidfd, channel, group, (whole, seal), host.switches)
 
 
 def launch_warm(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> Opened:
-    """Make the group, launch init with the base of the plan: ``spec`` has no working copy and no files yet."""
-    facts.require(host, spec, profile)
-    group = _group(spec, host, claim)
-    try:
-        steps, encoded = _compiled_base(_draft(spec, host, claim.ids, profile, group))
-        opened = _launch(claim, host, group, steps, None, ())
-    except BaseException:
-        group.remove()
-        raise
-    opened.channel.go(encoded, (), more=True)
-    return replace(opened, warm=(spec.limits, profile, spec.loopback))
+    """Launch init and send it the base of the plan: ``spec`` has no working copy and no files yet."""
+    with _launching(spec, host, claim, profile) as birth, ExitStack() as borrowed:
+        draft, root = _adopting(_draft(spec, host, claim.ids, profile), borrowed)
+        base, encoded = _base(draft, len(root))
+        pid, pidfd, channel = birth.plan(encoded, root, wire.MORE)
+        group = birth.join()
+        return Opened(pid, pidfd, channel, group, (base,), host.switches, (spec.limits, profile, spec.loopback))
 
 
 def furnish(opened: Opened, spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> Opened:
@@ -92,25 +99,83 @@ def furnish(opened: Opened, spec: SandboxSpec, host: HostFacts, claim: Claim, pr
     if opened.warm != (spec.limits, profile, spec.loopback):
         raise ValueError("a warm sandbox of another kind")
     with ExitStack() as borrowed:
-        draft = _draft(spec, host, claim.ids, profile, opened.group)
-        fds = _all_descriptors(spec, claim.ids, draft, opened.group, borrowed)
-        steps, encoded = _compiled_rest(draft, len(fds))
-        opened.channel.go(encoded, tuple(fds), more=False)
-    opened.group.launched(0)
-    return replace(opened, steps=steps)
+        draft = _draft(spec, host, claim.ids, profile)
+        fds = _descriptors_of(spec, claim.ids, draft, borrowed)
+        rest, encoded = _late(draft, len(fds))
+        opened.channel.go(encoded, (*fds, *opened.group.join))
+    opened.group.launched(opened.pid)
+    return replace(opened, parts=(*opened.parts, rest))
 
 
-def _launch(
-    claim: Claim, host: HostFacts, group: Group, steps: tuple[Op, ...], encoded: bytes | None, fds: Sequence[int]
-) -> Opened:
-    maps = launch.IdMaps(claim.ids.uid_map, claim.ids.gid_map, claim.ids.setgroups_denied)
+class _Birth:
+    """An init on its way, and its group."""
+
+    def __init__(self, spec: SandboxSpec, host: HostFacts, claim: Claim) -> None:
+        self._spec, self._host, self._claim = spec, host, claim
+        self._maps = launch.IdMaps(claim.ids.uid_map, claim.ids.gid_map, claim.ids.setgroups_denied)
+        self._group: Group | None = None
+        self._begun: launch.Launch | None = None
+        self._launched: tuple[int, int, Channel] | None = None
+
+    def begin(self) -> None:
+        """Clone. On v2 init is born in its group, so that one is made before."""
+        joins = cgroup.joins(self._host.cgroups, self._spec.limits) > 0
+        if not joins:
+            self._group = _group(self._spec, self._host, self._claim)
+        with _explained(self._host):
+            self._begun = launch.begin(cgroup=self._group.clone if self._group else -1, cgroup_namespace=not joins)
+
+    def plan(self, encoded: bytes, fds: Sequence[int], flags: int) -> tuple[int, int, Channel]:
+        """Send init the first part of its plan as soon as it runs: its pid, its pidfd, its channel."""
+        assert self._begun is not None
+        with _explained(self._host):
+            launched = self._begun.settle(self._maps)
+        self._launched = launched.pid, launched.pidfd, Channel(launched.channel)
+        self._launched[2].go(encoded, fds, flags)
+        return self._launched
+
+    def join(self) -> Group:
+        """The group: on v1 made now, while init carries out the plan."""
+        if self._group is None:
+            self._group = _group(self._spec, self._host, self._claim)
+        elif self._launched is not None:
+            self._group.launched(self._launched[0])
+        return self._group
+
+    def undo(self) -> None:
+        """Leave nothing of it. Init has started nothing, so that waiting for its end takes a millisecond."""
+        if self._launched is not None:
+            _, pidfd, channel = self._launched
+            channel.close()
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+            os.close(pidfd)
+        elif self._begun is not None:
+            self._begun.abandon()
+        if self._group is not None:
+            self._group.remove()
+
+
+@contextmanager
+def _launching(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profile) -> Iterator[_Birth]:
+    """An init that was begun; nothing is left of it when the body raises."""
+    facts.require(host, spec, profile)
+    birth = _Birth(spec, host, claim)
     try:
-        launched = launch.launch(maps, encoded, fds, cgroup=group.clone, cgroup_namespace=not group.join)
+        birth.begin()
+        yield birth
+    except BaseException:
+        birth.undo()
+        raise
+
+
+@contextmanager
+def _explained(host: HostFacts) -> Iterator[None]:
+    """A launch that the host refuses, in the host's words."""
+    try:
+        yield
     except LaunchFailed as error:
         raise _unfit(error, host) from error
-    if encoded is not None or not group.join:
-        group.launched(launched.pid)
-    return Opened(launched.pid, launched.pidfd, Channel(launched.channel), group, steps, host.switches)
 
 
 def _group(spec: SandboxSpec, host: HostFacts, claim: Claim) -> Group:
@@ -121,7 +186,7 @@ def _group(spec: SandboxSpec, host: HostFacts, claim: Claim) -> Group:
     return made if made is not None else Watched()
 
 
-def _draft(spec: SandboxSpec, host: HostFacts, ids: IdPlan, profile: Profile, group: Group) -> Draft:
+def _draft(spec: SandboxSpec, host: HostFacts, ids: IdPlan, profile: Profile) -> Draft:
     return Draft(
         host=host,
         profile=profile,
@@ -130,10 +195,19 @@ def _draft(spec: SandboxSpec, host: HostFacts, ids: IdPlan, profile: Profile, gr
         copies=tuple(_named(copy) if isinstance(copy, OverlayCopy) else copy for copy in spec.copies),
         files=spec.files,
         loopback=spec.loopback,
-        joins=len(group.join),
-        watched=isinstance(group, Watched),
+        joins=cgroup.joins(host.cgroups, spec.limits),
+        watched=host.cgroups.version == 0,
         detached=host.privileged,
     )
+
+
+def _adopting(draft: Draft, borrowed: ExitStack) -> tuple[Draft, list[int]]:
+    """The draft with the shell of its root made before, where that is to be had, and the descriptor of it."""
+    root = TEMPLATES.clone(draft)
+    if root is None:
+        return draft, []
+    borrowed.callback(os.close, root)
+    return replace(draft, adopted=True), [root]
 
 
 def _named(copy: OverlayCopy) -> Layers:
@@ -144,31 +218,37 @@ def _named(copy: OverlayCopy) -> Layers:
 
 
 @functools.lru_cache(_PLANS)
-def _compiled(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
-    steps = plan.build(draft, *_confinement(draft))
+def _whole(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
+    steps = plan.whole(draft, _rules(draft))
     return steps, wire.encode_plan(steps, fds)
 
 
 @functools.lru_cache(_PLANS)
-def _compiled_base(draft: Draft) -> tuple[tuple[Op, ...], bytes]:
+def _base(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
     steps = plan.base(draft)
-    return steps, wire.encode_plan(steps, 0)
-
-
-@functools.lru_cache(_PLANS)
-def _compiled_rest(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
-    steps = plan.rest(draft, *_confinement(draft))
     return steps, wire.encode_plan(steps, fds)
 
 
-def _confinement(draft: Draft) -> tuple[landlock.Compiled | None, bytes]:
+@functools.lru_cache(_PLANS)
+def _seal(draft: Draft) -> tuple[tuple[Op, ...], bytes]:
+    steps = plan.seal(draft, _rules(draft), filters.program(draft.profile, draft.host.machine))
+    return steps, wire.encode_plan(steps, draft.joins)
+
+
+@functools.lru_cache(_PLANS)
+def _late(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
+    rules, program = _rules(draft), filters.program(draft.profile, draft.host.machine)
+    steps = (*plan.late(draft, rules), *plan.seal(draft, rules, program, first=fds))
+    return steps, wire.encode_plan(steps, fds + draft.joins)
+
+
+def _rules(draft: Draft) -> landlock.Compiled | None:
     work = [os.fsdecode(copy.target) for copy in draft.copies]
-    rules = landlock.compile_rules(draft.profile.landlock, draft.host.landlock_abi, work, draft.loopback)
-    return rules, filters.program(draft.profile, draft.host.machine)
+    return landlock.compile_rules(draft.profile.landlock, draft.host.landlock_abi, work, draft.loopback)
 
 
-def _all_descriptors(spec: SandboxSpec, ids: IdPlan, draft: Draft, group: Group, borrowed: ExitStack) -> list[int]:
-    return [*group.join, *(fd for copy in spec.copies for fd in _descriptors(copy, ids, draft.detached, borrowed))]
+def _descriptors_of(spec: SandboxSpec, ids: IdPlan, draft: Draft, borrowed: ExitStack) -> list[int]:
+    return [fd for copy in spec.copies for fd in _descriptors(copy, ids, draft.detached, borrowed)]
 
 
 def _descriptors(copy: OverlayCopy | PlainCopy, ids: IdPlan, detached: bool, borrowed: ExitStack) -> list[int]:
@@ -207,6 +287,9 @@ def check_links(netlink: int, loopback: bool) -> None:
 
 def failure(failed: Failed, steps: tuple[Op, ...], switches: dict[str, int]) -> LaunchFailed | HostUnfit:
     """The words for a step that failed; with the remedy where the step and the errno tell the cause."""
+    if failed.fault is PlanFault.NETWORK:
+        remedy = NETWORKS if failed.errno == errno.ENOSPC else layers.FILTERED
+        return HostUnfit("making a network namespace", errno=failed.errno, remedy=remedy)
     if failed.step is None or failed.step >= len(steps):
         return LaunchFailed("checking the plan", why=failed.fault.name.lower(), code="plan_refused")
     step = steps[failed.step]

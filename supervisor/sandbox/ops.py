@@ -15,8 +15,10 @@ RO = 1
 NOSUID = 2
 NODEV = 4
 NOEXEC = 8
+ATTRIBUTES = RO | NOSUID | NODEV | NOEXEC  # the same bits as MOUNT_ATTR_* of mount_setattr(2)
 RECURSIVE = 16  # Bind: with the mounts below it
 OUTSIDE = 512  # MoveMount: see there
+INSIDE = 1024  # Bind: the source is a path of the new view
 OPTIONAL = 32  # Bind, LandlockRule: absent source is skipped in silence because the *plan* said it may be absent
 
 
@@ -267,7 +269,10 @@ class NonDumpable(Op):
 
 @dataclass(frozen=True, slots=True)
 class DropCaps(Op):
-    """Keep only ``keep`` (bit mask) permitted and effective; empty bounding, ambient and inheritable sets; lock securebits."""
+    """Keep only ``keep`` (bit mask) permitted and effective; empty bounding, ambient and inheritable sets; lock securebits.
+
+    The bounding set is emptied here unless ``DropBounding`` did it.
+    """
 
     KIND: ClassVar[int] = 26
     keep: int
@@ -323,3 +328,33 @@ class OpenBelow(Op):
     base: int
     fd: int
     path: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BeginOverlays(Op):
+    """Begin to make the overlays of this plan on a thread beside; their own steps attach them. Their layers are there."""
+
+    KIND: ClassVar[int] = 33
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptRoot(Op):
+    """As NewRoot, with the detached tree behind ``fd`` in place of an empty tmpfs."""
+
+    KIND: ClassVar[int] = 34
+    fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropBounding(Op):
+    """Empty the bounding set: forty system calls, which may be done while something is waited for."""
+
+    KIND: ClassVar[int] = 35
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver(Op):
+    """Answer this request (HAND_WORKDIR or HAND_NETLINK of ``wire``) unasked, in the middle of the plan."""
+
+    KIND: ClassVar[int] = 36
+    what: int

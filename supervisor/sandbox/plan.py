@@ -1,11 +1,15 @@
 """From what is wanted to what init has to do: pure functions, and the only place where the order is decided.
 
-The list reads from outside to inside. The *base*: become nobody of the host, build a root that holds only what the profile
-names. The *rest*: join the groups, put the working copies in, pivot, then give up, one layer after the other, everything that
-was needed to build; seccomp comes last because it forbids most of what stands before it. The base is the same for all
-sandboxes of one kind, so that a warm one has it already; otherwise both go as one plan.
+The list reads from outside to inside: become nobody of the host, build a root that holds only what the profile names and the
+working copies, join the groups, move into the root and the network namespace, then give up, one layer after the other,
+everything that was needed to build; seccomp comes last because it forbids most of what stands before it.
 
-Descriptors travel in a fixed order: the cgroups' ``tasks`` files, then for each working copy those of ``copy_descriptors``.
+It travels in two parts, so that each begins as soon as what it needs is there: the *whole* root, which init builds while the
+supervisor makes the groups and a thread of init the network, and the *seal*. A warm sandbox has the *base* first, which is the
+same for all of one kind, and the rest *late*, with the seal.
+
+Descriptors travel in a fixed order: for each working copy those of ``copy_descriptors``; the shell of the root, where one was
+made before (``template``); the cgroups' ``tasks`` files.
 """
 from __future__ import annotations
 
@@ -17,8 +21,9 @@ from profiles.model import Profile
 from supervisor.sandbox import ops
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import Entry, HostFacts
-from supervisor.sandbox.ops import NODEV, NOEXEC, NOSUID, OUTSIDE, RECURSIVE, RO, Op
-from supervisor.sandbox.spec import HOME, WORKDIR, Limits, PlainCopy
+from supervisor.sandbox.ops import INSIDE, NODEV, NOEXEC, NOSUID, OUTSIDE, RECURSIVE, RO, Op
+from supervisor.sandbox.spec import GITDIR, HOME, WORKDIR, Limits, PlainCopy
+from supervisor.sandbox.wire import Request
 
 ROOT_SIZE, ROOT_INODES = 8 << 20, 4096  # the root holds directories, links and a few small files
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
@@ -55,6 +60,7 @@ class Draft:
     joins: int
     watched: bool
     detached: bool
+    adopted: bool = False  # the shell of the root comes as a detached tree, behind the last descriptor
 
 
 def copy_descriptors(copy: Layers | PlainCopy, detached: bool) -> int:
@@ -62,40 +68,84 @@ def copy_descriptors(copy: Layers | PlainCopy, detached: bool) -> int:
     return 3 + detached if isinstance(copy, Layers) else int(detached)
 
 
+def descriptors(draft: Draft) -> int:
+    """How many descriptors travel with the view: the working copies', then the root's shell where it is adopted."""
+    return sum(copy_descriptors(copy, draft.detached) for copy in draft.copies) + draft.adopted
+
+
 def base(draft: Draft) -> tuple[Op, ...]:
-    """The part that knows no working copy and no group."""
-    return (
-        ops.TakeIds(draft.ids.init_uid, draft.ids.init_gid, clear_groups=not draft.ids.setgroups_denied),
-        *_root(draft),
-        *_etc(draft),
-        *_devices(draft),
-        *_proc(draft),
-        *_scratch(draft),
-        *_kernel(draft),
-    )
+    """The part that knows no working copy, no group and no path of the finished root."""
+    return (_take_ids(draft), *_view(draft), *_own(draft))
 
 
-def rest(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, ...]:
-    """What makes the base a sandbox, with these compiled rules and this BPF program."""
+def whole(draft: Draft, landlock: Compiled | None) -> tuple[Op, ...]:
+    """The root with the working copies, and all that needs neither the network nor the groups: both are being made."""
     return (
-        *_groups(draft),
+        _take_ids(draft),
+        *_layers(draft),
+        ops.BeginOverlays(),
+        *_view(draft),
         *_files(draft),
         *_copies(draft),
-        ops.Pivot(),
-        ops.ReadOnly(b"/"),
-        *_renounce(draft),
-        *_confine(landlock, seccomp),
+        *_finish(draft, landlock),
+        *_own(draft),
     )
 
 
-def build(draft: Draft, landlock: Compiled | None, seccomp: bytes) -> tuple[Op, ...]:
-    """The whole plan in one."""
-    return (*base(draft), *rest(draft, landlock, seccomp))
+def late(draft: Draft, landlock: Compiled | None) -> tuple[Op, ...]:
+    """What ``whole`` has beyond ``base``."""
+    return (*_layers(draft), *_files(draft), *_copies(draft), *_finish(draft, landlock))
 
 
-def _groups(draft: Draft) -> Iterator[Op]:
+def seal(draft: Draft, landlock: Compiled | None, seccomp: bytes, first: int = 0) -> tuple[Op, ...]:
+    """What makes it a sandbox, with these compiled rules and this BPF program; ``first`` is the groups' first descriptor."""
+    keep = 0 if draft.ids.shared else 1 << CAP_KILL | 1 << CAP_SETGID | 1 << CAP_SETUID
+    return (
+        *_groups(draft, first),
+        ops.Pivot(),
+        *_network(draft),
+        ops.NonDumpable(),
+        ops.DropCaps(keep),
+        ops.NoNewPrivs(),
+        *(() if landlock is None else (ops.LandlockEnforce(),)),
+        ops.Seccomp(seccomp),
+    )
+
+
+def shell(draft: Draft) -> tuple[Op, ...]:
+    """What of a root is the same for all sandboxes of one kind: it holds the places of all that is mounted in it."""
+    return (*_shell(draft), *(ops.Dir(target) for target in targets(draft)))
+
+
+def targets(draft: Draft) -> tuple[bytes, ...]:
+    """Where the working copies stand inside; both places for a base, which does not know yet."""
+    return tuple(copy.target for copy in draft.copies) or (WORKDIR, GITDIR)
+
+
+def _take_ids(draft: Draft) -> Op:
+    return ops.TakeIds(draft.ids.init_uid, draft.ids.init_gid, clear_groups=not draft.ids.setgroups_denied)
+
+
+def _view(draft: Draft) -> Iterator[Op]:
+    if draft.adopted:
+        yield ops.AdoptRoot(descriptors(draft) - 1)
+    else:
+        yield from _shell(draft)
+    yield ops.DevPts(b"/dev/pts")
+    yield ops.Mqueue(b"/dev/mqueue")
+    yield from _proc(draft)
+    yield from _scratch(draft)
+
+
+def _shell(draft: Draft) -> Iterator[Op]:
+    yield from _root(draft)
+    yield from _etc(draft)
+    yield from _devices(draft)
+
+
+def _groups(draft: Draft, first: int) -> Iterator[Op]:
     for index in range(draft.joins):
-        yield ops.CgroupJoin(index)
+        yield ops.CgroupJoin(first + index)
     if draft.joins:
         yield ops.UnshareCgroup()
 
@@ -154,11 +204,8 @@ def _devices(draft: Draft) -> Iterator[Op]:
     for name, target in ((b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"),
                          (b"stderr", b"/proc/self/fd/2"), (b"ptmx", b"pts/ptmx")):
         yield ops.Symlink(b"/dev/" + name, target)
-    yield ops.Dir(b"/dev/pts")
-    yield ops.DevPts(b"/dev/pts")
-    yield ops.Dir(b"/dev/shm")
-    yield ops.Dir(b"/dev/mqueue")
-    yield ops.Mqueue(b"/dev/mqueue")
+    for path in (b"/dev/mqueue", b"/dev/pts", b"/dev/shm"):
+        yield ops.Dir(path)
 
 
 def _proc(draft: Draft) -> Iterator[Op]:
@@ -188,55 +235,65 @@ def _files(draft: Draft) -> Iterator[Op]:
         yield ops.File(path, content, 0o644, uid, gid)
 
 
-def _copies(draft: Draft) -> Iterator[Op]:
-    fd = draft.joins
+def _placed(draft: Draft) -> Iterator[tuple[int, Layers | PlainCopy]]:
+    """The working copies, each with the index of its first descriptor."""
+    fd = 0
     for copy in draft.copies:
+        yield fd, copy
+        fd += copy_descriptors(copy, draft.detached)
+
+
+def _layers(draft: Draft) -> Iterator[Op]:
+    """An overlay takes layers of init's own mount namespace only; so detached ones are hung there until the pivot."""
+    for fd, copy in _placed(draft):
+        if isinstance(copy, Layers) and draft.detached:
+            yield ops.MoveMount(fd, b"/", _SHARED | OUTSIDE)
+            yield ops.MoveMount(fd + 3, b"/", NOSUID | NODEV | OUTSIDE)
+            yield ops.OpenBelow(fd + 3, fd + 1, b"/" + copy.upper)
+            yield ops.OpenBelow(fd + 3, fd + 2, b"/" + copy.work)
+
+
+def _copies(draft: Draft) -> Iterator[Op]:
+    for fd, copy in _placed(draft):
         yield ops.Dir(copy.target)
         if isinstance(copy, Layers):
-            if draft.detached:
-                # An overlay takes layers of init's own mount namespace only; so the mounts are hung there for a moment.
-                yield ops.MoveMount(fd, b"/", _SHARED | OUTSIDE)
-                yield ops.MoveMount(fd + 3, b"/", NOSUID | NODEV | OUTSIDE)
-                yield ops.OpenBelow(fd + 3, fd + 1, b"/" + copy.upper)
-                yield ops.OpenBelow(fd + 3, fd + 2, b"/" + copy.work)
             yield ops.Overlay(copy.target, fd, fd + 1, fd + 2)
         elif draft.detached:
             yield ops.MoveMount(fd, copy.target, NOSUID | NODEV)
         else:
             yield ops.Bind(copy.path, copy.target, NOSUID | NODEV)
-        fd += copy_descriptors(copy, draft.detached)
 
 
-def _kernel(draft: Draft) -> Iterator[Op]:
-    """What is neither a file nor a layer: names, keys, the socket to look at the network through, limits of each process."""
+def _own(draft: Draft) -> Iterator[Op]:
+    """What is neither a file nor a layer: names, keys, limits of each process."""
     yield ops.Hostname(draft.profile.view.hostname.encode())
-    if draft.loopback:
-        yield ops.LoopbackUp()
     yield ops.Keyring()
-    yield ops.OpenNetlink()
     for which, value in rlimits(draft.limits, draft.watched):
         value = min(value, draft.host.hard_limit(which))
         yield ops.Rlimit(which, value, value)
+    yield ops.DropBounding()
 
 
-def _renounce(draft: Draft) -> Iterator[Op]:
+def _network(draft: Draft) -> Iterator[Op]:
+    """Into the network namespace. The supervisor looks at it, through a socket of it, while init goes on."""
+    if draft.loopback:
+        yield ops.LoopbackUp()
+    yield ops.OpenNetlink()
+    yield ops.HandOver(Request.HAND_NETLINK)
+    yield ops.HandOver(Request.HAND_WORKDIR)
+
+
+def _finish(draft: Draft, landlock: Compiled | None) -> Iterator[Op]:
+    """After the last mount: what refers to the root as it is now. A rule of Landlock binds what stands at its path."""
+    yield ops.ReadOnly(b"/")
     for path in draft.host.view.read_only:
-        yield ops.Bind(path, path, RO | NOSUID | NODEV | NOEXEC | RECURSIVE)
+        yield ops.Bind(path, path, RO | NOSUID | NODEV | NOEXEC | RECURSIVE | INSIDE)
     yield ops.OpenWorkdir(WORKDIR)
     yield ops.CommandIds(draft.ids.command_uid, draft.ids.command_gid)
-    yield ops.NonDumpable()
-    keep = 0 if draft.ids.shared else 1 << CAP_KILL | 1 << CAP_SETGID | 1 << CAP_SETUID
-    yield ops.DropCaps(keep)
-    yield ops.NoNewPrivs()
-
-
-def _confine(landlock: Compiled | None, seccomp: bytes) -> Iterator[Op]:
     if landlock is not None:
         yield ops.LandlockRuleset(landlock.handled_fs, landlock.handled_net, landlock.scoped)
-        for path, access in landlock.rules:
-            yield ops.LandlockRule(path.encode(), access)
-        yield ops.LandlockEnforce()
-    yield ops.Seccomp(seccomp)
+        for name, access in landlock.rules:
+            yield ops.LandlockRule(name.encode(), access)
 
 
 def rlimits(limits: Limits, watched: bool) -> tuple[tuple[int, int], ...]:

@@ -55,6 +55,7 @@ class Request(enum.IntEnum):
 IN_MEMFD = 1
 ANNOUNCE = 2
 MORE = 4
+QUIET = 8
 
 
 class Stage(enum.IntEnum):
@@ -83,6 +84,7 @@ class PlanFault(enum.IntEnum):
     DATA = 7
     NUMBER = 8
     MESSAGE = 9
+    NETWORK = 10  # no fault of the plan: the errno says why there is no network namespace
 
 
 # --- replies ---------------------------------------------------------------------------------------------------------
@@ -95,12 +97,13 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Step number ``step`` of the plan (None: the plan was not begun, ``fault`` says why) failed with ``errno``."""
+    """Step number ``step`` of a part of the plan (None: it was not begun, ``fault`` says why) failed with ``errno``."""
 
     step: int | None
     kind: int
     errno: int
     fault: PlanFault
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ Reply = Ready | Failed | Started | RunFailed | Exited | Gone | Killed | Signalle
 
 _DECODERS: dict[int, Callable[[int, int, int, int, int, int, int], Reply]] = {
     1: lambda code, id, error, detail, a, b, c: Ready(),
-    2: lambda code, id, error, detail, a, b, c: Failed(None if code == NOTHING else code, detail, error, PlanFault(a)),
+    2: lambda code, id, error, detail, a, b, c: Failed(None if code == NOTHING else code, detail, error, PlanFault(a), b),
     3: lambda code, id, error, detail, a, b, c: Started(id, code),
     4: lambda code, id, error, detail, a, b, c: RunFailed(id, Stage(code), error),
     5: lambda code, id, error, detail, a, b, c: Exited(id, code, a, b, c),
@@ -310,11 +313,16 @@ def _fields(op: ops.Op) -> dict[str, Any]:
             return {"path": path, "number": (access,), "flags": flags}
         case ops.Seccomp(program):
             return {"data": program}
+        case ops.HandOver(what):
+            return {"number": (what,)}
+        case ops.AdoptRoot(fd):
+            return {"fd": (fd,)}
         case ops.OpenBelow(base, fd, path):
             return {"fd": (base, fd), "path": path}
         case (
             ops.UnshareCgroup() | ops.Pivot() | ops.LoopbackUp() | ops.Keyring() | ops.OpenNetlink() | ops.NonDumpable()
-            | ops.NoNewPrivs() | ops.LandlockEnforce()
+            | ops.NoNewPrivs() | ops.LandlockEnforce() | ops.BeginOverlays()
+            | ops.DropBounding()
         ):
             return {}
     raise InternalError("encoding a plan", on=type(op).__name__, why="unknown operation")

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from supervisor.errors import WorkspaceError
+from supervisor.workspace.apart import keep_apart
 from supervisor.workspace.blobs import Blobs, make_private
 from supervisor.workspace.changes import ChangeSet
 from supervisor.workspace.collect import Collector, Rules, collect_overlay
@@ -121,6 +122,7 @@ def _scratch(path: Path) -> Iterator[bytes]:
     while True:
         try:
             make_private(path.parent)
+            keep_apart(path.parent)
             path.mkdir(mode=0o700)
         except OSError as error:
             raise WorkspaceError("making the scratch directory", on=str(path), errno=error.errno) from error

@@ -70,7 +70,12 @@ FAILURES: dict[str, tuple[list[ops.Op], list[str], int]] = {
     "DropCaps": ([ops.DropCaps(0), ops.DropCaps(0)], [], errno.EPERM),
     "NewRoot": ([ops.DropCaps(0), ops.NewRoot(4096, 10)], [], errno.EPERM),
     "UnshareCgroup": ([ops.DropCaps(0), ops.UnshareCgroup()], [], errno.EPERM),
-    "LoopbackUp": ([ops.DropCaps(0), ops.LoopbackUp()], [], errno.EPERM),
+    "HandOver of what is not open": ([ops.HandOver(wire.Request.HAND_WORKDIR)], [], errno.EBADF),
+    "HandOver of something else": ([ops.HandOver(wire.Request.RUN)], [], errno.EBADF),
+    "DropBounding": ([ops.DropCaps(0), ops.DropBounding()], [], errno.EPERM),
+    "Bind from inside": (new_root(ops.Bind(b"/usr", b"/a", ops.INSIDE)), [], errno.ENOENT),
+    "Bind through a link inside": (new_root(ops.Symlink(b"/a", b"/b"), ops.Bind(b"/a", b"/c", ops.INSIDE)), [], errno.ELOOP),
+    "LoopbackUp": ([ops.OpenNetlink(), ops.DropCaps(0), ops.LoopbackUp()], [], errno.EPERM),
 }  # the last operation is the one that fails
 
 
@@ -99,7 +104,7 @@ def test_a_malformed_plan_is_refused_before_its_first_step(tmp_path: Path) -> No
     plan[32 + 72 + 4] = 1  # a flag that Pivot does not know
     trace = tmp_path / "trace"
     with open(trace, "w") as file:
-        box = initbox.Box(launch.launch(initbox.maps(), bytes(plan), [file.fileno()]))
+        box = initbox.Box(initbox.launched(bytes(plan), [file.fileno()]))
         try:
             assert box.receive() == wire.Failed(None, ops.Pivot.KIND, errno.EPROTO, wire.PlanFault.FLAGS)
         finally:
@@ -109,7 +114,7 @@ def test_a_malformed_plan_is_refused_before_its_first_step(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("plan", [b"", b"x" * 31, b"LEMNIPLN" + b"\0" * 24])
 def test_foreign_bytes_are_no_plan(plan: bytes) -> None:
-    box = initbox.Box(launch.launch(initbox.maps(), plan))
+    box = initbox.Box(initbox.launched(plan))
     try:
         failed = box.receive()
         assert isinstance(failed, wire.Failed)
@@ -131,7 +136,7 @@ def test_an_id_map_that_the_kernel_refuses_is_named_and_leaves_nothing() -> None
     maps = launch.IdMaps(b"0 0 4294967295\n1 1 1\n", b"0 0 1\n", False)
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(LaunchFailed, match="mapping user ids"):
-        launch.launch(maps, wire.encode_plan([], 0))
+        launch.begin().settle(maps)
     assert set(os.listdir("/proc/self/fd")) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -173,7 +178,7 @@ def test_a_supervisor_without_standard_streams_can_launch() -> None:
 
 def test_a_program_that_cannot_be_executed_is_named_and_leaves_nothing() -> None:
     with open("/etc/passwd", "rb") as file, pytest.raises(native.LaunchError) as caught:
-        native.launch(file.fileno(), *_maps_of(initbox.maps()), b"", [], -1, True, 0)
+        native.Launch(file.fileno(), -1, True).settle(*_maps_of(initbox.maps()))
     assert (caught.value.stage, caught.value.errno) == (native.Stage.EXEC, errno.EACCES)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -185,16 +190,46 @@ def _maps_of(maps: launch.IdMaps) -> tuple[bytes, bytes, bool]:
 
 def test_a_cgroup_that_is_none_is_named() -> None:
     with open("/dev/null") as file, pytest.raises(LaunchFailed, match="creating the namespaces"):
-        launch.launch(initbox.maps(), b"", cgroup=file.fileno())
+        initbox.launched(b"", cgroup=file.fileno())
 
 
-def test_the_first_word_is_waited_for_only_as_long_as_asked() -> None:
-    launched = launch.launch(initbox.maps(), wire.encode_plan(initbox.base(), 0), ready_ms=10_000)
-    box = initbox.Box(launched)
+def test_a_launch_that_is_abandoned_leaves_nothing() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    for _ in range(20):  # at once, and after the exec
+        launch.begin().abandon()
+        begun = launch.begin()
+        os.sched_yield()
+        begun.abandon()
+        begun.abandon()
+    assert set(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_several_launches_may_be_under_way() -> None:
+    begun = [launch.begin() for _ in range(5)]
+    boxes = [initbox.Box(one.settle(initbox.maps())) for one in reversed(begun)]
     try:
-        assert wire.decode_reply(launched.first) == wire.Ready()
+        for box in boxes:
+            launch.send(box.channel, wire.Request.GO, payload=wire.encode_plan(initbox.base(), 0))
+        assert [box.receive() for box in boxes] == [wire.Ready()] * 5
+        assert len({box.pid for box in boxes}) == 5
     finally:
-        box.close()
+        for box in boxes:
+            box.close()
+
+
+def test_no_plan_can_do_without_a_network_namespace_of_its_own() -> None:
+    with initbox.ready([]) as box:
+        assert os.stat(f"/proc/{box.pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
+    with initbox.opened([ops.DropCaps(0)]) as box:  # it comes too late to enter it
+        assert box.receive() == wire.Failed(None, 0, errno.EPERM, wire.PlanFault.NETWORK, 1)
+
+
+def test_init_is_one_thread_when_it_is_ready() -> None:
+    with initbox.ready() as box:
+        assert os.listdir(f"/proc/{box.pid}/task") == [str(box.pid)]
+        assert initbox.processes_of_namespace(box.pid) == [box.pid]
 
 
 def test_the_launching_thread_keeps_its_signal_mask() -> None:
@@ -309,6 +344,52 @@ def test_an_overlay_by_descriptors_shows_no_path_of_the_host(public_tmp: Path) -
             os.close(fd)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_many_overlays_are_made_beside_or_in_their_turn(public_tmp: Path, beside: bool) -> None:
+    needs.require("overlay")
+    uid = initbox.HOST_BASE if initbox.is_root() else os.getuid()
+    count, fds = 12, []
+    for number in range(count):
+        for name in ("lower", "upper", "work"):
+            layer = public_tmp / f"{number}" / name
+            layer.mkdir(parents=True)
+            os.chown(layer, uid + initbox.is_root(), uid + initbox.is_root())
+            fds.append(os.open(layer, os.O_PATH))
+        (public_tmp / f"{number}" / "lower" / "file").write_text(f"{number}\n")
+    overlays = [ops.Overlay(b"/o/%d" % n, 3 * n, 3 * n + 1, 3 * n + 2) for n in range(count)]
+    plan = initbox.base(overlays)
+    if beside:
+        plan.insert(1, ops.BeginOverlays())
+    try:
+        with initbox.ready(plan, fds) as box:
+            assert box.shell("cd /o && cat $(ls | sort -n | sed 's,$,/file,')")[1] == "".join(f"{n}\n" for n in range(count))
+            # A plan that fails before its overlays' turn ends whatever is being made.
+            failing = [*initbox.identity(), ops.BeginOverlays(), ops.NewRoot(1 << 20, 1000), ops.OpenWorkdir(b"/no"), *overlays]
+        with initbox.opened(failing, fds) as box:
+            assert box.receive() == wire.Failed(4, ops.OpenWorkdir.KIND, errno.ENOENT, wire.PlanFault.NONE)
+            assert box.receive() is None
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_overlay_that_cannot_be_made_is_named_wherever_it_was_tried(public_tmp: Path, beside: bool) -> None:
+    needs.require("overlay")
+    fd = os.open(public_tmp, os.O_PATH)
+    begin: list[ops.Op] = [ops.BeginOverlays()] if beside else []
+    plan: list[ops.Op] = [*initbox.identity(), *begin, ops.NewRoot(1 << 20, 1000), ops.Overlay(b"/o", 0, 0, 0)]
+    try:
+        for _ in range(5):  # whoever comes first
+            with initbox.opened(plan, [fd]) as box:
+                failed = box.receive()
+            assert isinstance(failed, wire.Failed)
+            assert (failed.step, failed.kind) == (len(plan) - 1, ops.Overlay.KIND)
+            assert failed.errno in (errno.EINVAL, errno.ELOOP, errno.EACCES)
+    finally:
+        os.close(fd)
+
+
 @pytest.mark.needs("root", "idmap")
 def test_an_idmapped_mount_shows_the_owner_as_the_command(public_tmp: Path) -> None:
     (public_tmp / "file").write_text("mine")
@@ -384,6 +465,33 @@ def test_the_loopback_is_down_unless_the_plan_raises_it() -> None:
         assert box.run(*probe)[1] == b"up\n"
 
 
+def test_a_plan_may_come_in_parts_and_hand_over_on_its_way() -> None:
+    whole = initbox.base()
+    cut = next(i for i, op in enumerate(whole) if isinstance(op, ops.Pivot))
+    first, second = whole[:cut], [*whole[cut:-3], ops.HandOver(wire.Request.HAND_NETLINK), *whole[-3:]]
+    for flags, heard in ((wire.MORE, [wire.Ready()]), (wire.MORE | wire.QUIET, [])):
+        box = initbox.Box(initbox.launched(None))
+        try:
+            launch.send(box.channel, wire.Request.GO, flags=flags, payload=wire.encode_plan(first, 0))
+            launch.send(box.channel, wire.Request.GO, payload=wire.encode_plan(second, 0))
+            expected = [*heard, wire.Handed(wire.Request.HAND_NETLINK), wire.Ready()]
+            assert [box.receive() for _ in expected] == expected
+            assert box.shell("echo on") == (0, "on\n")
+        finally:
+            box.close()
+
+
+def test_a_step_of_a_later_part_is_named_with_its_part() -> None:
+    box = initbox.Box(initbox.launched(None))
+    try:
+        launch.send(box.channel, wire.Request.GO, flags=wire.MORE, payload=wire.encode_plan(initbox.identity(), 0))
+        launch.send(box.channel, wire.Request.GO, payload=wire.encode_plan([ops.Keyring(), ops.Pivot()], 0))
+        assert box.receive() == wire.Ready()
+        assert box.receive() == wire.Failed(1, ops.Pivot.KIND, errno.EBADF, wire.PlanFault.NONE, 1)
+    finally:
+        box.close()
+
+
 def test_descriptors_are_handed_out() -> None:
     with initbox.ready() as box:
         box.shell("echo hello > file")
@@ -424,7 +532,7 @@ def test_a_v1_group_is_joined_and_shown_as_the_root() -> None:
     try:
         tasks = os.open(group / "tasks", os.O_WRONLY)
         plan = [ops.CgroupJoin(0), ops.UnshareCgroup(), *initbox.base()]
-        box = initbox.Box(launch.launch(initbox.maps(), wire.encode_plan(plan, 1), [tasks], cgroup_namespace=False))
+        box = initbox.Box(initbox.launched(wire.encode_plan(plan, 1), [tasks], cgroup_namespace=False))
         os.close(tasks)
         try:
             assert box.receive() == wire.Ready()
@@ -446,7 +554,7 @@ def test_a_v2_group_is_the_place_of_birth() -> None:
     group.mkdir()
     try:
         directory = os.open(group, os.O_RDONLY | os.O_DIRECTORY)
-        box = initbox.Box(launch.launch(initbox.maps(), wire.encode_plan(initbox.base(), 0), cgroup=directory))
+        box = initbox.Box(initbox.launched(wire.encode_plan(initbox.base(), 0), cgroup=directory))
         os.close(directory)
         try:
             assert box.receive() == wire.Ready()

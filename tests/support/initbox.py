@@ -73,6 +73,16 @@ def base(extra: Sequence[ops.Op] = (), late: Sequence[ops.Op] = ()) -> list[ops.
     ]
 
 
+def launched(
+    plan: bytes | None, fds: Sequence[int] = (), *, cgroup: int = -1, cgroup_namespace: bool = True
+) -> launch.Launched:
+    """An init that runs and has this plan; without one it waits."""
+    init = launch.begin(cgroup=cgroup, cgroup_namespace=cgroup_namespace).settle(maps())
+    if plan is not None:
+        launch.send(init.channel, wire.Request.GO, payload=plan, fds=fds)
+    return init
+
+
 class Output:
     """The reading end of a pipe given to a command."""
 
@@ -98,7 +108,6 @@ class Box:
         self.pidfd = launched.pidfd
         self.socket = socket.socket(fileno=launched.channel)
         self.socket.settimeout(TIMEOUT)
-        self.first = launched.first
         self.fds: list[int] = []
         self.backlog: list[wire.Reply] = []
         self.next = 1
@@ -111,11 +120,8 @@ class Box:
         """The next record, or None at end of file."""
         if self.backlog:
             return self.backlog.pop(0)
-        if self.first:
-            record, self.first = self.first, b""
-        else:
-            record, fds, _, _ = socket.recv_fds(self.socket, 256, 4)
-            self.fds += fds
+        record, fds, _, _ = socket.recv_fds(self.socket, 256, 4)
+        self.fds += fds
         return wire.decode_reply(record) if record else None
 
     def until(self, wanted: Callable[[wire.Reply], bool]) -> wire.Reply:
@@ -191,7 +197,7 @@ class Box:
 def opened(operations: Sequence[ops.Op] | None = None, fds: Sequence[int] = ()) -> Iterator[Box]:
     """A box whose plan was sent; the first record is not read yet."""
     plan = wire.encode_plan(base() if operations is None else operations, len(fds))
-    box = Box(launch.launch(maps(), plan, fds))
+    box = Box(launched(plan, fds))
     try:
         yield box
     finally:

@@ -1,6 +1,7 @@
 """The channel when its other end has gone: the last word counts, not the broken pipe around it."""
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
@@ -18,29 +19,63 @@ def ends() -> tuple[Channel, socket.socket]:
     return Channel(ours.detach()), theirs
 
 
-async def test_an_init_that_failed_with_requests_unread_is_still_heard() -> None:
+async def test_an_init_that_failed_with_a_request_unread_is_still_heard() -> None:
     channel, init = ends()
-    channel.ask(Request.HAND_WORKDIR)
+    channel.go(b"x", ())
     init.send(FAILED)
     init.close()  # the unread request makes the kernel say ECONNRESET first
-    assert await channel.first() == wire.Failed(3, 14, 22, wire.PlanFault.NONE)
+    assert await channel.opening() == wire.Failed(3, 14, 22, wire.PlanFault.NONE)
     channel.close()
 
 
-async def test_asking_one_that_is_gone_leaves_its_last_word() -> None:
+async def test_sending_to_one_that_is_gone_leaves_its_last_word() -> None:
     channel, init = ends()
     init.send(FAILED)
     init.close()
-    channel.ask(Request.HAND_WORKDIR)
-    channel.go(b"", (), more=False)
-    assert isinstance(await channel.first(), wire.Failed)
+    channel.go(b"x", ())
+    assert isinstance(await channel.opening(), wire.Failed)
     channel.close()
 
 
 async def test_one_that_went_without_a_word_broke_the_channel() -> None:
     channel, init = ends()
-    channel.ask(Request.HAND_WORKDIR)
+    channel.go(b"x", ())
     init.close()
     with pytest.raises(ChannelBroken):
-        await channel.first()
+        await channel.opening()
     channel.close()
+
+
+async def test_what_is_handed_over_comes_in_its_order_and_is_taken_once() -> None:
+    channel, init = ends()
+    given = os.open("/dev/null", os.O_RDONLY)
+    socket.send_fds(init, [wire.REPLY.pack(9, Request.HAND_NETLINK, 0, 0, 0, 0, 0, 0)], [given])
+    os.close(given)
+    init.send(wire.REPLY.pack(1, 0, 0, 0, 0, 0, 0, 0))
+    assert await channel.opening() == wire.Handed(Request.HAND_NETLINK)
+    assert await channel.opening() == wire.Ready()
+    taken = channel.take(Request.HAND_NETLINK)
+    assert os.fstat(taken).st_rdev == os.stat("/dev/null").st_rdev
+    os.close(taken)
+    with pytest.raises(KeyError):
+        channel.take(Request.HAND_NETLINK)
+    channel.close()
+    init.close()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        wire.REPLY.pack(9, Request.HAND_WORKDIR, 0, 0, 0, 0, 0, 0),  # no descriptor with it
+        wire.REPLY.pack(5, 0, 1, 0, 0, 0, 0, 0),  # the end of a command, before there is one
+        b"short",
+    ],
+)
+async def test_a_record_out_of_its_place_breaks_the_channel(record: bytes) -> None:
+    channel, init = ends()
+    init.send(record)
+    with pytest.raises(ChannelBroken):
+        await channel.opening()
+    assert channel.broken.is_set()
+    channel.close()
+    init.close()

@@ -1,0 +1,150 @@
+"""The part of a sandbox's root that is the same for all of one kind: made once, and cloned for each.
+
+A third of the time to open goes into directories, links, small files and binds that every sandbox of one profile has alike.
+The supervisor makes them once as a detached, read-only tree, which no path names; a clone of it is one system call, and init
+takes it as its root. What a sandbox has for itself (proc, pts, queues, its tmpfs, the working copy) is mounted in the clone.
+
+Needs Linux 6.15, which lets a detached tree be built and cloned, and a caller who may mount. Elsewhere, and for the first
+sandbox of a process, init builds the whole root: ``plan`` says the same of both, and a test compares what is seen inside.
+A kept tree holds the host's file systems as they were; when the host's mounts change, it is made anew.
+"""
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from profiles.model import Profile
+from supervisor.errors import HostUnfit, InternalError, LaunchFailed
+from supervisor.sandbox import launch, ops, plan
+from supervisor.sandbox.ids import IdPlan
+from supervisor.sandbox.machine import HostFacts
+from supervisor.sandbox.plan import Draft
+
+KINDS = 8  # trees kept by one process
+Key = tuple[HostFacts, Profile, IdPlan, tuple[bytes, ...]]
+
+
+@dataclass(slots=True)
+class Templates:
+    """The trees of one process. ``clone`` and ``close`` are its two acts; nothing else holds the descriptors."""
+
+    _trees: dict[Key, int | None] = field(default_factory=dict)  # None: seen once
+    _offered: bool = True
+    _mounts: int = -1
+
+    def clone(self, draft: Draft) -> int | None:
+        """A detached clone of the root for this draft, the caller's to close. None: init is to build it.
+
+        Raises ``LaunchFailed``.
+        """
+        if not draft.detached or not self._offered:
+            return None
+        if self._mounts_changed():
+            self.close()
+        key = (draft.host, draft.profile, draft.ids, plan.targets(draft))
+        if key not in self._trees:
+            if len(self._trees) >= KINDS:
+                self.close()
+            self._trees[key] = None
+            return None
+        tree = self._trees[key]
+        if tree is None:
+            tree = self._trees[key] = self._make(draft)
+        return None if tree is None else launch.detached_mount(tree, recursive=True)
+
+    def close(self) -> None:
+        """Let go of every tree."""
+        for tree in self._trees.values():
+            if tree is not None:
+                os.close(tree)
+        self._trees.clear()
+
+    def _make(self, draft: Draft) -> int | None:
+        try:
+            return make(plan.shell(draft))
+        except (LaunchFailed, HostUnfit):
+            # An older kernel, or a host that refuses: then as ever, and what is wrong is told by the step that fails.
+            self._offered = False
+            return None
+
+    def _mounts_changed(self) -> bool:
+        """Whether the host's mounts changed since the last call (proc(5): a poll of mountinfo says it)."""
+        if self._mounts < 0:
+            self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        poll = select.poll()
+        poll.register(self._mounts, select.POLLPRI)
+        return bool(poll.poll(0))
+
+
+def make(steps: Iterable[ops.Op]) -> int:
+    """Carry out the steps of a root's shell here: the descriptor of a detached tree, read-only.
+
+    Raises ``LaunchFailed`` or ``HostUnfit`` where a step is refused.
+    """
+    tree = -1
+    made = {b""}  # directories below the root that are ours: nothing is made through a link or in a bound tree
+    try:
+        for step in steps:
+            if isinstance(step, ops.NewRoot):
+                tree = launch.detached_tmpfs(step.size, step.inodes)
+            else:
+                _carry_out(tree, step, made)
+        launch.restrict(tree, ops.RO)
+    except BaseException as error:
+        if tree >= 0:
+            os.close(tree)
+        if isinstance(error, OSError):
+            raise LaunchFailed("building the template of a root", errno=error.errno) from error
+        raise
+    return tree
+
+
+def _carry_out(tree: int, step: ops.Op, made: set[bytes]) -> None:
+    match step:
+        case ops.Dir(path, mode):
+            _directory(tree, path[1:], made)
+            os.chmod(path[1:], mode, dir_fd=tree)
+        case ops.Symlink(path, target):
+            os.symlink(target, _place(tree, path, made), dir_fd=tree)
+        case ops.File(path, content, mode):
+            fd = os.open(_place(tree, path, made), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0, dir_fd=tree)
+            with open(fd, "wb") as file:
+                file.write(content)
+                os.fchmod(fd, mode)
+        case ops.Bind(source, path, flags):
+            _bind(tree, source, _place(tree, path, made), flags)
+        case _:
+            raise InternalError("building the template of a root", on=type(step).__name__, why="not a part of it")
+
+
+def _place(tree: int, path: bytes, made: set[bytes]) -> bytes:
+    """``path`` relative to the tree, its parents there."""
+    relative = path[1:]
+    _directory(tree, os.path.dirname(relative), made)
+    return relative
+
+
+def _directory(tree: int, relative: bytes, made: set[bytes]) -> None:
+    if relative in made:
+        return
+    _directory(tree, os.path.dirname(relative), made)
+    os.mkdir(relative, 0o755, dir_fd=tree)  # FileExistsError: a link or a bound tree stands there
+    os.chmod(relative, 0o755, dir_fd=tree)
+    made.add(relative)
+
+
+def _bind(tree: int, source: bytes, relative: bytes, flags: int) -> None:
+    mount = launch.detached_tree(source, recursive=bool(flags & ops.RECURSIVE), attributes=flags & ops.ATTRIBUTES)
+    try:
+        if os.path.isdir(source):
+            os.mkdir(relative, 0o755, dir_fd=tree)
+        else:
+            os.mknod(relative, 0o644, dir_fd=tree)
+        launch.attach(mount, tree, relative)
+    finally:
+        os.close(mount)
+
+
+TEMPLATES = Templates()
