@@ -144,3 +144,32 @@ again:
     buffer[0] = 0;
     return (long)out;
 }
+
+/*
+ * Of a packed batch, keep the regular files that their reader may not open; returns the bytes kept (1: none). As ``owner`` and
+ * ``group`` (-1: the caller) by the modes alone: a sandbox of root's shows the owner's files as its own, and all others as
+ * nobody's. A file that is gone is left out.
+ */
+long files_unreadable(int directory, char *batch, size_t size, int64_t owner, int64_t group) {
+    size_t out = 1;
+    for (size_t at = 1; at < size;) {
+        const char *record = batch + at;
+        size_t length = strlen(record);
+        int closed = 0;
+        if (record[0] == 'f' && owner < 0) {
+            closed = syscall(SYS_faccessat2, directory, record + 1, R_OK, AT_EACCESS | AT_SYMLINK_NOFOLLOW) < 0 && errno == EACCES;
+        } else if (record[0] == 'f') {
+            struct stat st;
+            if (fstatat(directory, record + 1, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+                mode_t needed = st.st_uid == (uid_t)owner ? S_IRUSR : st.st_gid == (gid_t)group ? S_IRGRP : S_IROTH;
+                closed = !(st.st_mode & needed);
+            }
+        }
+        if (closed) {
+            memmove(batch + out, record, length + 1);
+            out += length + 1;
+        }
+        at += length + 1;
+    }
+    return (long)out;
+}

@@ -132,6 +132,13 @@ def names(directory: int) -> Iterator[bytes]:
         _buffer = buffer
 
 
+def unreadable(directory: int, batch: bytes, ids: Ids = None) -> list[bytes]:
+    """The regular files of a batch that may not be read: by the caller, or, by their modes, as these ids."""
+    buffer = _files.ffi.new("char[]", batch)
+    size = _files.lib.files_unreadable(directory, buffer, len(batch), *_ids(ids))
+    return [record[1:] for record in bytes(_files.ffi.buffer(buffer, size)).split(b"\0") if record]
+
+
 def _with_types(directory: int, batch: bytes) -> bytes:
     letters = {stat.S_IFDIR: b"d", stat.S_IFREG: b"f", stat.S_IFLNK: b"l"}
     out = b"\0"

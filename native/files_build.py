@@ -15,6 +15,7 @@ ffi.cdef(
     int files_whiteout(int, const char *, int64_t, int64_t);
     int files_clone(int, int);
     long files_names(int, char *, size_t);
+    long files_unreadable(int, char *, size_t, int64_t, int64_t);
     """
 )
 ffi.set_source(

@@ -114,6 +114,7 @@ class Session:
         self._ending = False
         self._withdrawn: Outcome | None = None
         self._watching = trio.CancelScope()
+        self._looking = trio.CancelScope()
         self._record = record.begun(session, request, prepared, identity)
 
     # The door
@@ -293,6 +294,21 @@ class Session:
             with trio.CancelScope(shield=True):
                 await self._feed(ResourceExceeded(stop.what, stop.limit, stop.used))
 
+    async def _look(self) -> None:
+        """In a large project, files that cannot be read are looked for beside the work, and told when they are found."""
+        ended = False
+
+        def going_on() -> bool:
+            return not ended
+
+        with self._looking:
+            try:
+                found = await trio.to_thread.run_sync(self._house.workspace.look, going_on, abandon_on_cancel=True)
+            finally:
+                ended = True  # the thread reads it at its next directory
+            if found is not None:
+                await self._announce("workspace", found)
+
     async def _wind_up(self, call_id: str) -> None:
         """A caller that goes away in the middle of a call: its end is journalled all the same."""
         if self._machine.phase is not Phase.IDLE:
@@ -321,6 +337,8 @@ class Session:
             await self._announce("workspace", text)
         self._executor = Executor(sandbox, self._house.files, self.bounds, self._watcher)
         nursery.start_soon(self._watch)
+        if not self._house.workspace.looked:
+            nursery.start_soon(self._look)
         await self._note(entry.Stage(4, "work"))
 
     async def refuse(self, error: BaseException | None) -> None:
@@ -353,6 +371,7 @@ class Session:
         """Stage 5, under the caller's shield. What fails here changes the outcome, never the teardown."""
         self._ending = True
         self._watching.cancel()
+        self._looking.cancel()
         for call in self._calls.values():  # one that another task still waits for ends now, and journals its end
             call.scope.cancel()
         with trio.move_on_after(CALL_SECONDS):

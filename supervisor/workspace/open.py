@@ -10,7 +10,7 @@ import fcntl
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from supervisor.workspace.gitdirs import GITDIR, WORKDIR, GitCopies, git_copies
 from supervisor.workspace.ignore import IgnoreRules
 from supervisor.workspace.overlay import OverlayLayers, Seeds, make_layers
 from supervisor.workspace.project import Project
+from supervisor.workspace.readable import FEW, find_unreadable
 from supervisor.workspace.trees import remove_tree
 from supervisor.workspace.walk import Found, find_excluded
 
@@ -41,7 +42,8 @@ _IGNORE_LIMIT: Final = 1 << 20
 class Workspace:
     """An open working copy. ``copies``: what to mount, the project first; ``masked``: what is hidden, relative paths, sorted.
 
-    ``notices`` are for the person. ``walk_us`` is what the exclusions' walk took, in microseconds.
+    ``notices`` are for the person. ``walk_us`` is what the exclusions' walk took, in microseconds. ``looked``: whether files
+    that cannot be read are among the notices; where there are many files, ``look`` has yet to find them.
     """
 
     project: Project
@@ -49,8 +51,16 @@ class Workspace:
     masked: tuple[bytes, ...]
     notices: tuple[str, ...]
     walk_us: int
+    looked: bool
     _rules: Rules = field(repr=False)
     _baseline: Baseline | None = field(repr=False)
+
+    def look(self, going_on: Callable[[], bool]) -> str | None:
+        """A notice of the files that the session cannot read, or None. Blocks on the disk, while ``going_on`` says yes."""
+        try:
+            return _unreadable(self.project, frozenset(self.masked), going_on)
+        except OSError:
+            return None  # the project went away meanwhile: whoever needs it says so
 
     def collect(self, blobs: Blobs) -> ChangeSet:
         """What changed, with the bytes kept in ``blobs``. Only when no process of the sandbox lives any more.
@@ -178,6 +188,10 @@ def _open(
             raise WorkspaceError("opening the project", on=os.fsdecode(project.root), why="it is lemni's own state directory")
         notices = _notices(project, found, git)
         mounts = mounts_beneath(project.root)
+        copying = want_copy or bool(mounts)  # what cannot be read is not copied, and the copy says so
+        looked = copying or found.files <= FEW
+        if looked and not copying and (closed := _unreadable(project, frozenset(found.masked))) is not None:
+            notices.append(closed)
         if mounts and not want_copy:
             notices.append(f"mounted beneath the project: {_list(mounts)}; the working copy is a plain copy")
         # Taken before the layers exist, from the clock that is never behind the one that stamps files
@@ -186,7 +200,7 @@ def _open(
         seeds = Seeds((*found.masked, *present), git.project_seeds)
         baseline = None
         copies: list[OverlayLayers | CopyLayers] = []
-        if want_copy or mounts:
+        if copying:
             baseline = make_copy(
                 project.root, os.path.join(scratch, b"copy"), ids, seeds, limit=COPY_BYTES, inodes=COPY_INODES
             )
@@ -209,7 +223,7 @@ def _open(
     rules = Rules(
         opened_ns, exclusions, frozenset(found.masked), frozenset((*kept, *git.kept)), _ignore_rules(project)
     )
-    return Workspace(project, tuple(copies), found.masked, tuple(notices), walk_us, rules, baseline)
+    return Workspace(project, tuple(copies), found.masked, tuple(notices), walk_us, looked, rules, baseline)
 
 
 def mounts_beneath(root: bytes) -> list[bytes]:
@@ -234,9 +248,16 @@ def _notices(project: Project, found: Found, git: GitCopies) -> list[str]:
     return notices
 
 
-def _list(paths: tuple[bytes, ...] | list[bytes]) -> str:
+def _unreadable(project: Project, hidden: frozenset[bytes], going_on: Callable[[], bool] = lambda: True) -> str | None:
+    as_owner = (project.owner_uid, project.owner_gid) if os.geteuid() == 0 else None
+    found, count = find_unreadable(project.root, hidden, as_owner, going_on)
+    return f"files that the session cannot read: {_list(found, count)}" if count else None
+
+
+def _list(paths: tuple[bytes, ...] | list[bytes], count: int | None = None) -> str:
     shown = ", ".join(repr(os.fsdecode(path))[1:-1] for path in paths[:5])
-    return shown + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    more = (len(paths) if count is None else count) - 5
+    return shown + (f" and {more} more" if more > 0 else "")
 
 
 def _ignore_rules(project: Project) -> IgnoreRules:

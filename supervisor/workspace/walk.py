@@ -18,19 +18,21 @@ class Found:
     """What a walk found, as paths relative to the project's root, sorted.
 
     ``unreadable``: directories that could not be opened. What lies beneath them was not searched; a sandbox, which runs
-    with the same rights or fewer, cannot open them either. ``directories`` counts those that were read.
+    with the same rights or fewer, cannot open them either. ``directories`` counts those that were read, ``files`` the
+    regular files in them.
     """
 
     masked: tuple[bytes, ...]
     unreadable: tuple[bytes, ...]
     directories: int
+    files: int
 
 
 def find_excluded(root: int, exclusions: Exclusions) -> Found:
     """Walk the project beneath this directory descriptor. Raises OSError only when the root itself cannot be read."""
     masked: list[bytes] = []
     unreadable: list[bytes] = []
-    directories = 0
+    directories = regular = 0
     stack = [b""] if exclusions else []
     while stack:
         directory = stack.pop()
@@ -48,6 +50,7 @@ def find_excluded(root: int, exclusions: Exclusions) -> Found:
             prefix = directory + b"/" if directory else b""
             by_path = exclusions.anchored_below(directory)
             for batch in files.names(fd):
+                regular += batch.count(b"\0f")
                 if by_path:
                     _match_paths(batch, prefix, exclusions, masked)
                 hidden, below = exclusions.split(batch)
@@ -58,7 +61,7 @@ def find_excluded(root: int, exclusions: Exclusions) -> Found:
         if by_path:
             found = set(masked)
             stack = [path for path in stack if path not in found and exclusions.worth_walking(path)]
-    return Found(tuple(sorted(set(masked))), tuple(sorted(unreadable)), directories)
+    return Found(tuple(sorted(set(masked))), tuple(sorted(unreadable)), directories, regular)
 
 
 def _match_paths(batch: bytes, prefix: bytes, exclusions: Exclusions, masked: list[bytes]) -> None:

@@ -16,6 +16,7 @@ from supervisor.errors import LemniError
 from supervisor.session.live import Session, open_session
 from supervisor.session.request import Answer, ApprovalRequest, Closing, Outcome, SessionRequest
 from supervisor.types import CallState, EditCall, ListCall, Reason, SearchCall, StopKind, WriteCall
+from supervisor.workspace import open as workspace_open
 from supervisor.workspace.store import Store
 from support import needs
 from support.sessions import (
@@ -96,6 +97,28 @@ async def test_every_start_is_on_record_before_its_end(repo: Path, home: Path) -
     assert seen.states == [(call, state) for call in ("call-1", "call-2") for state in (
         CallState.GENERATED, CallState.CALLING, CallState.DONE,
     )]
+
+
+@pytest.mark.parametrize("few", [10_000, 0])  # looked at before opening, and beside the work
+async def test_a_file_that_cannot_be_read_is_announced(
+    repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(workspace_open, "FEW", few)
+    (repo / "src/closed").write_text("x")
+    (repo / "src/closed").chmod(0)
+    (repo / ".env").write_text("x")
+    (repo / ".env").chmod(0)  # hidden anyway
+    new, seen = Numbers(), Recorder()
+    async with open_session(request(repo, home), seen, seen) as session:
+        await session.begin("x")
+        with trio.fail_after(20):
+            while not any("cannot read" in text for _, text in seen.notices):
+                await trio.lowlevel.checkpoint()
+        assert ("workspace", "files that the session cannot read: src/closed") in seen.notices
+        assert (await session.submit(new.bash("cat src/closed"))).execution is not None
+        closing = await session.finish(Outcome.DONE)
+    assert any("src/closed" in notice for notice in closing.notices)
+    assert any("src/closed" in str(entry.get("text")) for entry in entries(closing.journal))
 
 
 async def test_nothing_of_the_workstation_is_in_the_environment(
