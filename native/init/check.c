@@ -10,7 +10,7 @@
 
 enum use {
     USES_FD0 = 1,
-    USES_LAYERS = 2,       /* three descriptors, the first may be NOTHING when data is a path */
+    USES_LAYERS = 2,       /* three descriptors */
     USES_MODE = 4,
     USES_OWNER = 8,        /* uid, gid: NOTHING keeps */
     USES_IDS = 16,         /* uid, gid: real numbers */
@@ -48,7 +48,6 @@ static const struct rule rules[OP_KINDS] = {
     [OP_MQUEUE] = {USES_PATH, 0},
     [OP_OVERLAY] = {USES_PATH | USES_LAYERS, FLAG_USERXATTR | FLAG_VOLATILE},
     [OP_READ_ONLY] = {USES_PATH, FLAG_RECURSIVE},
-    [OP_DETACH] = {USES_PATH, 0},
     [OP_PIVOT] = {0, 0},
     [OP_HOSTNAME] = {USES_TEXT, 0},
     [OP_LOOPBACK_UP] = {0, 0},
@@ -112,12 +111,7 @@ static int fd_in(const struct plan_header *h, uint32_t fd) { return fd < h->fds;
 
 static enum plan_fault check_fds(const struct plan_header *h, const struct plan_op *op, uint32_t uses) {
     if (uses & USES_LAYERS) {
-        int lower_by_path = op->fd[0] == NOTHING;
-        int has_path = op->data_length != 0;
-        if (lower_by_path != has_path || !(lower_by_path || fd_in(h, op->fd[0]))) {
-            return FAULT_FD;
-        }
-        return fd_in(h, op->fd[1]) && fd_in(h, op->fd[2]) ? FAULT_NONE : FAULT_FD;
+        return fd_in(h, op->fd[0]) && fd_in(h, op->fd[1]) && fd_in(h, op->fd[2]) ? FAULT_NONE : FAULT_FD;
     }
     int first = uses & USES_FD0 ? fd_in(h, op->fd[0]) : op->fd[0] == NOTHING;
     int second = uses & USES_FD1 ? fd_in(h, op->fd[1]) : op->fd[1] == NOTHING;
@@ -136,16 +130,14 @@ static enum plan_fault check_numbers(const struct plan_op *op, uint32_t uses) {
 
 static enum plan_fault check_data(const struct plan_header *h, const char *arena, const struct plan_op *op, uint32_t uses) {
     uint32_t any = USES_SOURCE | USES_TEXT | USES_BYTES | USES_FILTER;
-    int lower_path = (uses & USES_LAYERS) && op->data_length != 0;
-    if (!(uses & any) && !lower_path) {
-        /* an Overlay with a descriptor carries an empty text, somewhere in the arena */
+    if (!(uses & any)) {
         return op->data_length == 0 ? FAULT_NONE : FAULT_DATA;
     }
     if (!placed(h, arena, op->data, op->data_length)) {
         return FAULT_DATA;
     }
     const char *data = arena + op->data;
-    if ((uses & USES_SOURCE) || lower_path) {
+    if (uses & USES_SOURCE) {
         return normal_path(data, op->data_length) ? FAULT_NONE : FAULT_DATA;
     }
     if (uses & USES_TEXT) {

@@ -73,7 +73,6 @@ long mount_pts(struct box *b, const struct plan_op *op);
 long mount_mqueue(struct box *b, const struct plan_op *op);
 long mount_overlay(struct box *b, const struct plan_op *op);
 long mount_read_only(struct box *b, const struct plan_op *op);
-long mount_detach(struct box *b, const struct plan_op *op);
 long mount_pivot(struct box *b);
 long open_below(struct box *b, const struct plan_op *op);
 /* Open a path of the new view for reading through (O_PATH). ``follow``: symbolic links, kept inside the new root. */

@@ -13,7 +13,6 @@
 #include <linux/stat.h>
 
 #define UMOUNT_DETACH 2
-#define UMOUNT_NOFOLLOW 8
 
 /*
  * Where the new root stands until the pivot: a mount must hang somewhere. Every procfs has this empty directory, and no
@@ -322,20 +321,6 @@ long mount_read_only(struct box *b, const struct plan_op *op) {
     long result = set_attributes((int)fd, op->flags | FLAG_RO); /* EINVAL where the path is no mount's root */
     sys_close((int)fd);
     return result;
-}
-
-long mount_detach(struct box *b, const struct plan_op *op) {
-    const char *path = b->arena + op->path;
-    if (path[1] == '\0') {
-        return -EINVAL;
-    }
-    /* umount2 takes a path only: make sure first that no component is a link. Nobody else runs in this namespace yet. */
-    long fd = open_inside(b, path, O_PATH, false);
-    if (fd < 0) {
-        return fd;
-    }
-    sys_close((int)fd);
-    return sys(__NR_umount2, path + 1, UMOUNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
 long mount_pivot(struct box *b) {

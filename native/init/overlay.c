@@ -71,7 +71,7 @@ long adopt_layers(const struct plan *p, const struct box *b, uint32_t *step) {
     for (uint32_t i = 0; i < p->count; i++) {
         *step = i;
         for (uint32_t k = 0; p->ops[i].kind == OP_OVERLAY && k < 3; k++) {
-            if (p->ops[i].fd[k] == NOTHING || moved_outside(p, p->ops[i].fd[k])) {
+            if (moved_outside(p, p->ops[i].fd[k])) {
                 continue;
             }
             int given = b->fds[p->ops[i].fd[k]];
@@ -89,15 +89,15 @@ long adopt_layers(const struct plan *p, const struct box *b, uint32_t *step) {
     return 0;
 }
 
-/* A detached overlay as ``op`` wants it, its lower layer ``lower``: a descriptor, or -errno. Uses nothing of the new view. */
-static long make(const struct box *b, const struct plan_op *op, int lower) {
+/* A detached overlay as ``op`` wants it: a descriptor, or -errno. Uses nothing of the new view. */
+static long make(const struct box *b, const struct plan_op *op) {
     static const char keys[3][9] = {"lowerdir", "upperdir", "workdir"}; /* no pointers: nothing to relocate */
     struct config c = config_open("overlay");
     config_text(&c, "source", "overlay");
     for (int i = 0; i < 3; i++) {
         char text[40];
         /* by descriptor: any byte may stand in a path, and mountinfo shows no name of the host */
-        config_text(&c, keys[i], fd_path(text, i == 0 ? lower : b->fds[op->fd[i]]));
+        config_text(&c, keys[i], fd_path(text, b->fds[op->fd[i]]));
     }
     if (op->flags & FLAG_USERXATTR) {
         config_flag(&c, "userxattr");
@@ -134,7 +134,7 @@ void overlays_make(void) {
     }
     for (uint32_t i = 0; i < count; i++) {
         if (!__atomic_exchange_n(&begun[i].claimed, true, __ATOMIC_ACQ_REL)) {
-            begun[i].mount = make(begun[i].box, begun[i].op, begun[i].box->fds[begun[i].op->fd[0]]);
+            begun[i].mount = make(begun[i].box, begun[i].op);
             post(&begun[i].done);
         }
     }
@@ -142,7 +142,7 @@ void overlays_make(void) {
 
 void overlays_begin(const struct plan *p, const struct box *b) {
     for (uint32_t i = 0; i < p->count && count < BEGUN_MAX && listed == 0; i++) {
-        if (p->ops[i].kind == OP_OVERLAY && p->ops[i].fd[0] != NOTHING) {
+        if (p->ops[i].kind == OP_OVERLAY) {
             begun[count].box = b;
             begun[count++].op = &p->ops[i];
         }
@@ -169,15 +169,7 @@ static bool take(const struct plan_op *op, long *mount) {
 long mount_overlay(struct box *b, const struct plan_op *op) {
     long mount;
     if (!take(op, &mount)) {
-        bool by_path = op->fd[0] == NOTHING;
-        long lower = by_path ? open_inside(b, b->arena + op->data, O_PATH | O_DIRECTORY, false) : b->fds[op->fd[0]];
-        if (lower < 0) {
-            return lower;
-        }
-        mount = make(b, op, (int)lower);
-        if (by_path) {
-            sys_close((int)lower);
-        }
+        mount = make(b, op);
     }
     return mount_attach(b, mount, b->arena + op->path, op->path_length, true);
 }

@@ -234,8 +234,6 @@ static long carry_out(struct box *b, const struct plan_op *op) {
         return mount_overlay(b, op);
     case OP_READ_ONLY:
         return mount_read_only(b, op);
-    case OP_DETACH:
-        return mount_detach(b, op);
     case OP_PIVOT:
         return mount_pivot(b);
     case OP_HOSTNAME:

@@ -63,7 +63,7 @@ enum op_kind {
     OP_MQUEUE = 13,
     OP_OVERLAY = 14,
     OP_READ_ONLY = 15,
-    OP_DETACH = 16,
+    OP_HAND_OVER = 16,
     OP_PIVOT = 17,
     OP_HOSTNAME = 18,
     OP_LOOPBACK_UP = 19,
@@ -83,8 +83,7 @@ enum op_kind {
     OP_BEGIN_OVERLAYS = 33,
     OP_ADOPT_ROOT = 34,
     OP_DROP_BOUNDING = 35,
-    OP_HAND_OVER = 36,
-    OP_KINDS = 37         /* one past the last */
+    OP_KINDS = 36         /* one past the last */
 };
 
 enum {                    /* flags of an operation */

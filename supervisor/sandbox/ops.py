@@ -166,8 +166,6 @@ class Mqueue(Op):
 @dataclass(frozen=True, slots=True)
 class Overlay(Op):
     """An overlay on new ``target``, its layers named as /proc/self/fd/N so that mountinfo shows no host path.
-
-    ``lower`` is an fd index, or -1 to take the new path ``lower_path`` (an idmapped mount moved in before).
     """
 
     KIND: ClassVar[int] = 14
@@ -175,7 +173,6 @@ class Overlay(Op):
     lower: int
     upper: int
     work: int
-    lower_path: bytes = b""
     userxattr: bool = True
     volatile: bool = True
 
@@ -187,14 +184,6 @@ class ReadOnly(Op):
     KIND: ClassVar[int] = 15
     target: bytes
     flags: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Detach(Op):
-    """umount(MNT_DETACH) of new ``target``: scaffolding such as an idmapped lower that nobody shall see by path."""
-
-    KIND: ClassVar[int] = 16
-    target: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,5 +345,5 @@ class DropBounding(Op):
 class HandOver(Op):
     """Answer this request (HAND_WORKDIR or HAND_NETLINK of ``wire``) unasked, in the middle of the plan."""
 
-    KIND: ClassVar[int] = 36
+    KIND: ClassVar[int] = 16
     what: int

@@ -290,11 +290,11 @@ def _fields(op: ops.Op) -> dict[str, Any]:
             return {"fd": (fd,), "path": target, "flags": flags}
         case ops.Tmpfs(target, size, inodes, mode, flags, uid, gid):
             return {"path": target, "number": (size, inodes), "mode": mode, "flags": flags, "uid": _id(uid), "gid": _id(gid)}
-        case ops.Proc(target) | ops.DevPts(target) | ops.Mqueue(target) | ops.Detach(target):
+        case ops.Proc(target) | ops.DevPts(target) | ops.Mqueue(target):
             return {"path": target}
-        case ops.Overlay(target, lower, upper, work, lower_path, userxattr, volatile):
+        case ops.Overlay(target, lower, upper, work, userxattr, volatile):
             flags = (USERXATTR if userxattr else 0) | (VOLATILE if volatile else 0)
-            return {"path": target, "fd": (_id(lower), upper, work), "data": lower_path, "flags": flags}
+            return {"path": target, "fd": (lower, upper, work), "flags": flags}
         case ops.ReadOnly(target, flags):
             return {"path": target, "flags": flags}
         case ops.Hostname(name):

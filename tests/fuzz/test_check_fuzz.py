@@ -35,8 +35,8 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         *initbox.base(), ops.CgroupJoin(0), ops.UnshareCgroup(), ops.Dir(b"/a/b"), ops.File(b"/f", b"x" * 50),
         ops.MoveMount(1, b"/m", 3),
         ops.DevPts(b"/dev/pts"), ops.Mqueue(b"/dev/mqueue"), ops.Overlay(b"/o", 2, 3, 4),
-        ops.Overlay(b"/o", -1, 3, 4, b"/lower"),
-        ops.ReadOnly(b"/", ops.RECURSIVE), ops.Detach(b"/lower"), ops.LoopbackUp(), ops.Keyring(), ops.Rlimit(7, 1, 2),
+        ops.ReadOnly(b"/", ops.RECURSIVE), ops.AdoptRoot(5), ops.HandOver(7), ops.BeginOverlays(),
+        ops.LoopbackUp(), ops.Keyring(), ops.Rlimit(7, 1, 2),
         ops.LandlockRuleset(1, 2, 3), ops.LandlockRule(b"/usr", 5), ops.LandlockEnforce(), ops.Seccomp(b"\x06" * 64),
     ]  # fmt: skip
     contents = [

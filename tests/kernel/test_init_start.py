@@ -58,7 +58,6 @@ FAILURES: dict[str, tuple[list[ops.Op], list[str], int]] = {
     "Mqueue": (new_root(ops.File(b"/t", b""), ops.Mqueue(b"/t")), [], errno.EINVAL),
     "Overlay of a file": (new_root(ops.Overlay(b"/o", 0, 0, 0)), ["/dev/null"], errno.ENOTDIR),
     "ReadOnly": (new_root(ops.Dir(b"/a"), ops.ReadOnly(b"/a")), [], errno.EINVAL),
-    "Detach": (new_root(ops.Dir(b"/a"), ops.Detach(b"/a")), [], errno.EINVAL),
     "Pivot": ([*initbox.identity(), ops.Pivot()], [], errno.EBADF),
     "Hostname": ([ops.Hostname(b"x" * 65)], [], errno.EINVAL),
     "Rlimit": ([ops.Rlimit(99, 0, 0)], [], errno.EINVAL),

@@ -32,6 +32,7 @@ operation: st.SearchStrategy[ops.Op] = st.one_of(
     st.builds(ops.File, path, st.binary(max_size=60), mode, owner, owner),
     st.builds(ops.Symlink, path, text),
     st.builds(ops.Bind, path, path, st.integers(0, 63)),
+    st.builds(ops.Bind, path, path, st.just(ops.INSIDE | ops.RO)),
     st.builds(ops.MoveMount, fd, path, st.integers(0, 31)),
     st.builds(ops.MoveMount, fd, path, st.just(ops.OUTSIDE | ops.RO)),
     st.builds(ops.OpenBelow, fd, fd, path),
@@ -39,10 +40,12 @@ operation: st.SearchStrategy[ops.Op] = st.one_of(
     st.builds(ops.Proc, path),
     st.builds(ops.DevPts, path),
     st.builds(ops.Mqueue, path),
-    st.builds(ops.Overlay, path, fd, fd, fd, st.just(b""), st.booleans(), st.booleans()),
-    st.builds(ops.Overlay, path, st.just(-1), fd, fd, deeper, st.booleans(), st.booleans()),
+    st.builds(ops.Overlay, path, fd, fd, fd, st.booleans(), st.booleans()),
     st.builds(ops.ReadOnly, path, st.sampled_from([0, ops.RECURSIVE])),
-    st.builds(ops.Detach, path),
+    st.builds(ops.HandOver, u64),
+    st.builds(ops.BeginOverlays),
+    st.builds(ops.AdoptRoot, fd),
+    st.builds(ops.DropBounding),
     st.builds(ops.Pivot),
     st.builds(ops.Hostname, text),
     st.builds(ops.LoopbackUp),
@@ -74,7 +77,6 @@ def _read(record: tuple[Any, ...], arena: bytes) -> ops.Op:
     at = arena[path_at : path_at + path_size]
     data = arena[data_at : data_at + data_size]
     who = (-1 if uid == NOTHING else uid, -1 if gid == NOTHING else gid)
-    lower = -1 if fd0 == NOTHING else fd0
     readers: dict[int, Any] = {
         1: lambda: ops.CgroupJoin(fd0),
         2: lambda: ops.UnshareCgroup(),
@@ -89,9 +91,9 @@ def _read(record: tuple[Any, ...], arena: bytes) -> ops.Op:
         11: lambda: ops.Proc(at),
         12: lambda: ops.DevPts(at),
         13: lambda: ops.Mqueue(at),
-        14: lambda: ops.Overlay(at, lower, fd1, fd2, data, bool(flags & 128), bool(flags & 256)),
+        14: lambda: ops.Overlay(at, fd0, fd1, fd2, bool(flags & 128), bool(flags & 256)),
         15: lambda: ops.ReadOnly(at, flags),
-        16: lambda: ops.Detach(at),
+        16: lambda: ops.HandOver(a),
         17: lambda: ops.Pivot(),
         18: lambda: ops.Hostname(data),
         19: lambda: ops.LoopbackUp(),
@@ -108,6 +110,9 @@ def _read(record: tuple[Any, ...], arena: bytes) -> ops.Op:
         30: lambda: ops.LandlockEnforce(),
         31: lambda: ops.Seccomp(data),
         32: lambda: ops.OpenBelow(fd0, fd1, at),
+        33: lambda: ops.BeginOverlays(),
+        34: lambda: ops.AdoptRoot(fd0),
+        35: lambda: ops.DropBounding(),
     }
     found: ops.Op = readers[kind]()
     return found
