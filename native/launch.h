@@ -1,4 +1,4 @@
-/* The launcher's calls, as cffi declares them to Python (native/launch_build.py) and launch.c and detached.c define them. */
+/* The launcher's calls, as cffi declares them to Python (native/launch_build.py) and launch.c, sealed.c and detached.c define them. */
 #ifndef LEMNI_LAUNCH_H
 #define LEMNI_LAUNCH_H
 
@@ -26,11 +26,13 @@ int lemni_begin(int init_fd, int cgroup_fd, int cgroup_namespace, struct lemni_l
 int lemni_settle(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size, int deny_setgroups,
                  struct lemni_launched *out);
 void lemni_abandon(struct lemni_launched *out);
+int lemni_user_namespace(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size);
+int lemni_landlock_abi(void);
+
+/* sealed.c */
 int lemni_send(int channel, uint32_t kind, uint32_t flags, uint64_t id, uint32_t argument, const void *payload, size_t size,
                const int *fds, unsigned fd_count);
 int lemni_sealed_program(const char *path);
-int lemni_user_namespace(const char *uid_map, size_t uid_map_size, const char *gid_map, size_t gid_map_size);
-int lemni_landlock_abi(void);
 
 /* detached.c */
 int lemni_detached_mount(int directory, int userns, int recursive);
