@@ -263,9 +263,8 @@ def _descriptors(copy: OverlayCopy | PlainCopy, ids: IdPlan, detached: bool, bor
 
     if isinstance(copy, PlainCopy):
         return [lent(launch.detached_mount(directory(copy.path)))] if detached else []
-    lower, upper, work = directory(copy.lower), directory(copy.upper), directory(copy.work)
     if not detached:
-        return [lower, upper, work]
+        return [directory(copy.lower), directory(copy.upper), directory(copy.work)]
     userns = -1
     if ids.idmapped:
         userns = claims.mapping(copy.owner_uid, copy.owner_gid, ids.command_host_uid, ids.command_host_gid)
@@ -273,8 +272,9 @@ def _descriptors(copy: OverlayCopy | PlainCopy, ids: IdPlan, detached: bool, bor
     # Init has an id of its own and must pass through this directory, which it sees as the root of a mount. Nobody else comes
     # here: the directories above stay closed.
     os.chmod(holder, 0o711)
-    scratch = launch.detached_mount(directory(holder))
-    return [lent(launch.detached_mount(lower, userns=userns)), upper, work, lent(scratch)]
+    scratch = lent(launch.detached_mount(directory(holder)))
+    lower = lent(launch.detached_mount(directory(copy.lower), userns=userns))
+    return [lower, scratch, scratch, scratch]  # init opens upper and work below it, in the place of the second and third
 
 
 def check_links(netlink: int, loopback: bool) -> None:

@@ -50,7 +50,6 @@ class Streams:
             for stream in (STDOUT, STDERR):
                 self._read_ends[stream], write_end = os.pipe2(os.O_CLOEXEC)
                 self._write_ends.append(write_end)
-                widen(write_end)  # four times the speed of a flood; best effort
         except OSError:
             self.close()
             raise
@@ -119,6 +118,8 @@ class Streams:
         self.close()
 
     async def _pump(self, stream: int) -> None:
+        if stream in self._read_ends:
+            widen(self._read_ends[stream])  # four times the speed of a flood; best effort, and not for a brief command
         while stream not in self._at_end:
             await trio.lowlevel.wait_readable(self._read_ends[stream])
             if self._pull(stream) and self._last != math.inf:
