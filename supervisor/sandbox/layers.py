@@ -60,7 +60,7 @@ def describe(
             "" if seccomp else "use a kernel with CONFIG_SECCOMP_FILTER", required=True,
         ),
         _landlock(landlock_abi, profile),
-        Layer("apparmor", False, "offered, and lemni ships no profile for it yet" if apparmor else "absent"),
+        Layer("apparmor", False, f"{'offered' if apparmor else 'absent'}, and not used: lemni ships no profile for it yet"),
         *_groups(cgroups),
         Layer("disk", True, "tmpfs sizes are enforced; the working copy is watched and bounded per file"),
     )
