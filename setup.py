@@ -30,6 +30,8 @@ INIT_FLAGS = shlex.split(
     "-fstack-protector-strong -mstack-protector-guard=global -fcf-protection=none "
     "-Wl,-z,noexecstack,-z,norelro,-z,noseparate-code,--build-id=none,--no-undefined"
 )
+# By what the compiler builds for. Arm's atomics would be calls into a library that is not there.
+TARGET_FLAGS = {"aarch64": ["-mno-outline-atomics"]}
 EXTENSION_FLAGS = shlex.split("-O2 -Wall -Wextra -fstack-protector-strong -D_FORTIFY_SOURCE=2")
 
 
@@ -37,7 +39,7 @@ class BuildInit(Command):
     """Compile ``native/init`` into ``native/lemni-init``."""
 
     description = "compile the sandbox's static init"
-    user_options: ClassVar[list[tuple[str, str | None, str]]] = []
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = [("build-lib=", "b", "where the package is built")]
     editable_mode = False
 
     def initialize_options(self) -> None:
@@ -56,8 +58,10 @@ class BuildInit(Command):
         target = self.target()
         target.parent.mkdir(parents=True, exist_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
+        machine = subprocess.run([*compiler, "-dumpmachine"], check=True, capture_output=True, text=True).stdout
+        flags = [*INIT_FLAGS, *TARGET_FLAGS.get(machine.partition("-")[0], [])]
         partial = target.with_name(target.name + ".new")
-        subprocess.run([*compiler, *INIT_FLAGS, "-o", str(partial), *INIT_SOURCES], check=True, cwd=HERE)
+        subprocess.run([*compiler, *flags, "-o", str(partial), *INIT_SOURCES], check=True, cwd=HERE)
         partial.chmod(0o755)
         partial.replace(target)
 

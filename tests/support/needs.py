@@ -110,6 +110,11 @@ def overlay() -> str | None:
 
 
 @probe
+def aarch64_cc() -> str | None:
+    return None if shutil.which("aarch64-linux-gnu-gcc") else "there is no aarch64-linux-gnu-gcc"
+
+
+@probe
 def detached_trees() -> str | None:
     """Mounts built on a mount that hangs nowhere (Linux 6.15)."""
     release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,13 @@ def test_run_by_itself_it_ends_at_once() -> None:
     with open(os.devnull, "rb") as null:
         done = subprocess.run([INIT], stdin=null, capture_output=True, timeout=10, check=False)
     assert done.returncode == 0  # no channel is the end of the channel
+
+
+def test_it_builds_for_arm_too(tmp_path: Path) -> None:
+    needs.require("aarch64_cc")
+    argv = [sys.executable, "setup.py", "-q", "build_init", "--build-lib", str(tmp_path)]
+    subprocess.run(argv, check=True, cwd=ROOT, env={**os.environ, "CC": "aarch64-linux-gnu-gcc"})
+    built = tmp_path / "native/lemni-init"
+    assert "AArch64" in output("readelf", "-hW", built)
+    assert output("nm", "-u", built) == ""
+    assert all("_RELATIVE" in line for line in output("readelf", "-rW", built).splitlines() if " R_" in line)
