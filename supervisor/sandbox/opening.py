@@ -5,7 +5,6 @@ depend on: a second sandbox of the same kind costs no compilation.
 """
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import signal
@@ -16,24 +15,23 @@ from dataclasses import dataclass, replace
 
 from profiles import landlock
 from profiles.model import Profile
-from supervisor.errors import HostUnfit, LaunchFailed
-from supervisor.sandbox import cgroup, claims, facts, filters, launch, layers, plan, wire
+from supervisor.errors import LaunchFailed
+from supervisor.sandbox import cgroup, claims, facts, filters, launch, plan, wire
 from supervisor.sandbox.channel import Channel
 from supervisor.sandbox.claims import Claim
+from supervisor.sandbox.failures import failure, unfit
 from supervisor.sandbox.groups import Group
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.links import links
 from supervisor.sandbox.machine import HostFacts
-from supervisor.sandbox.ops import Op, Overlay, Proc, TakeIds
+from supervisor.sandbox.ops import Op
 from supervisor.sandbox.plan import Draft, Layers
 from supervisor.sandbox.spec import Limits, OverlayCopy, PlainCopy, SandboxSpec
 from supervisor.sandbox.template import TEMPLATES
 from supervisor.sandbox.usage import Watched
-from supervisor.sandbox.wire import Failed, Handed, PlanFault, Ready, Request
+from supervisor.sandbox.wire import Failed, Handed, Ready, Request
 
 _PLANS = 64
-NETWORKS = "sysctl -w user.max_net_namespaces=15000"
-OVERLAY_REFUSED = "overlay_refused"  # by the file system of a layer (NFS, another overlay, …): a plain copy needs none
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +173,7 @@ def _explained(host: HostFacts) -> Iterator[None]:
     try:
         yield
     except LaunchFailed as error:
-        raise _unfit(error, host) from error
+        raise unfit(error, dict(host.switches)) from error
 
 
 def _group(spec: SandboxSpec, host: HostFacts, claim: Claim) -> Group:
@@ -283,42 +281,3 @@ def check_links(netlink: int, loopback: bool) -> None:
         up = [link.name for link in links(opened) if link.up]
     if up and not (loopback and up == ["lo"]):
         raise LaunchFailed("looking at the sandbox's network", why=f"{', '.join(up)} is up")
-
-
-def failure(failed: Failed, steps: tuple[Op, ...], switches: dict[str, int]) -> LaunchFailed | HostUnfit:
-    """The words for a step that failed; with the remedy where the step and the errno tell the cause."""
-    if failed.fault is PlanFault.NETWORK:
-        remedy = NETWORKS if failed.errno == errno.ENOSPC else layers.FILTERED
-        return HostUnfit("making a network namespace", errno=failed.errno, remedy=remedy)
-    if failed.step is None or failed.step >= len(steps):
-        return LaunchFailed("checking the plan", why=failed.fault.name.lower(), code="plan_refused")
-    step = steps[failed.step]
-    name = type(step).__name__
-    operand = getattr(step, "target", None) or getattr(step, "path", None)
-    on = f"{name} {os.fsdecode(operand)}" if isinstance(operand, bytes) else name
-    refused = failed.errno in (errno.EPERM, errno.EACCES)
-    if isinstance(step, Proc) and refused:
-        return HostUnfit("mounting a fresh /proc", on=on, errno=failed.errno, remedy=layers.COVERED)
-    if refused and switches.get("apparmor_restrict_unprivileged_userns") == 1 and failed.step <= _first_mount(steps):
-        return HostUnfit("building inside the user namespace", on=on, errno=failed.errno, remedy=layers.UBUNTU)
-    if failed.errno == errno.ENOSYS:
-        return HostUnfit("building the sandbox", on=on, errno=failed.errno, remedy=layers.FILTERED)
-    if isinstance(step, Overlay):
-        return LaunchFailed("mounting the working copy", on=on, errno=failed.errno, code=OVERLAY_REFUSED)
-    return LaunchFailed("building the sandbox", on=on, errno=failed.errno)
-
-
-def _first_mount(steps: tuple[Op, ...]) -> int:
-    """The step after taking the ids: AppArmor's restriction shows at the first use of a capability."""
-    return next((i for i, step in enumerate(steps) if isinstance(step, TakeIds)), 0) + 1
-
-
-def _unfit(error: LaunchFailed, host: HostFacts) -> LaunchFailed | HostUnfit:
-    """A clone, a map or a mount that the host refuses is a switch of the host, not a fault of the plan."""
-    if error.errno == errno.ENOSYS:
-        return HostUnfit(error.doing, errno=error.errno, remedy=layers.FILTERED)
-    if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS):
-        return error
-    fact, remedy = layers.userns_remedy(dict(host.switches))
-    remedies = remedy or "; ".join((layers.DEBIAN, layers.UBUNTU, layers.RHEL))
-    return HostUnfit("making a user namespace", why=fact or error.why or error.doing, errno=error.errno, remedy=remedies)

@@ -14,8 +14,8 @@ import trio
 
 from supervisor.errors import LaunchFailed, LemniError, WorkspaceError
 from supervisor.sandbox import life
+from supervisor.sandbox.failures import OVERLAY_REFUSED
 from supervisor.sandbox.life import Sandbox, Usage
-from supervisor.sandbox.opening import OVERLAY_REFUSED
 from supervisor.sandbox.spec import OverlayCopy, PlainCopy, SandboxSpec
 from supervisor.session.prepare import HOME_FILES, Prepared
 from supervisor.types import Stop

@@ -7,11 +7,13 @@ import pytest
 
 from profiles.load import shipped
 from supervisor.errors import HostUnfit
-from supervisor.sandbox import layers, opening
+from supervisor.sandbox import failures, layers
 from supervisor.sandbox.groups import CgroupHost
-from supervisor.sandbox.ops import Overlay, Proc, TakeIds, Tmpfs
+from supervisor.sandbox.ops import NewRoot, Op, Overlay, Proc, TakeIds, Tmpfs
+from supervisor.sandbox.plan import whole
 from supervisor.sandbox.wire import Failed, PlanFault
 from supervisor.types import Layer
+from support.drafts import DRAFT
 
 FIT: dict[str, Any] = {
     "privileged": False, "namespaces_missing": (), "switches": {}, "proc_covered": (), "seccomp": True, "landlock_abi": 7,
@@ -67,31 +69,40 @@ def test_limits_without_groups_say_why_and_what_to_do() -> None:
     assert "systemd-run" in layer.remedy
 
 
-STEPS = (TakeIds(1, 1, False), Tmpfs(b"/tmp", 1, 1, 0o755), Proc(b"/proc"), Overlay(b"/workspace", 0, 1, 2))
+STEPS = whole(DRAFT, None)  # an ordinary user's
+RESTRICTED = {"apparmor_restrict_unprivileged_userns": 1}
+
+
+def step(kind: type[Op]) -> int:
+    return next(i for i, op in enumerate(STEPS) if isinstance(op, kind))
 
 
 @pytest.mark.parametrize(
     ("failed", "switches", "words"),
     [
-        (Failed(2, 11, 1, PlanFault.NONE), {}, "unmask"),
-        (Failed(0, 3, 1, PlanFault.NONE), {"apparmor_restrict_unprivileged_userns": 1}, "Ubuntu"),
+        (Failed(step(Proc), 11, 1, PlanFault.NONE), {}, "unmask"),
+        (Failed(step(TakeIds), 3, 1, PlanFault.NONE), RESTRICTED, "Ubuntu"),
+        (Failed(step(NewRoot), 4, 13, PlanFault.NONE), RESTRICTED, "Ubuntu"),
+        (Failed(None, 0, 1, PlanFault.NETWORK), RESTRICTED, "Ubuntu"),
+        (Failed(None, 0, 28, PlanFault.NETWORK), {}, "max_net_namespaces"),
+        (Failed(step(NewRoot), 4, 38, PlanFault.NONE), {}, "5.12"),
     ],
 )
 def test_a_step_that_the_host_refuses_is_the_hosts_fault(failed: Failed, switches: dict[str, int], words: str) -> None:
-    error = opening.failure(failed, STEPS, switches)
+    error = failures.failure(failed, STEPS, switches)
     assert isinstance(error, HostUnfit)
     assert error.remedy is not None
     assert words in error.remedy
 
 
 def test_any_other_step_is_named_with_its_operand() -> None:
-    error = opening.failure(Failed(1, 14, 22, PlanFault.NONE), STEPS, {})
+    error = failures.failure(Failed(step(Tmpfs), 14, 22, PlanFault.NONE), STEPS, {})
     assert not isinstance(error, HostUnfit)
-    assert str(error) == "building the sandbox (Tmpfs /tmp): EINVAL"
-    assert "header" in str(opening.failure(Failed(None, 0, 0, PlanFault.HEADER), STEPS, {}))
+    assert str(error) == "building the sandbox (Tmpfs /proc/acpi): EINVAL"
+    assert "header" in str(failures.failure(Failed(None, 0, 0, PlanFault.HEADER), STEPS, {}))
 
 
 def test_a_refused_overlay_has_a_code_since_a_plain_copy_can_take_its_place() -> None:
-    error = opening.failure(Failed(3, 14, 22, PlanFault.NONE), STEPS, {})
+    error = failures.failure(Failed(step(Overlay), 14, 22, PlanFault.NONE), STEPS, {})
     assert str(error) == "mounting the working copy (Overlay /workspace): EINVAL"
-    assert error.code == opening.OVERLAY_REFUSED
+    assert error.code == failures.OVERLAY_REFUSED
