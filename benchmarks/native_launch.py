@@ -45,6 +45,7 @@ def _plan(identity: list[ops.Op]) -> bytes:
             ops.Tmpfs(b"/tmp", 16 << 20, 10_000, 0o1777),
             ops.Tmpfs(b"/workspace", 16 << 20, 10_000, 0o777),
             ops.Pivot(),
+            ops.OpenNetlink(),
             ops.OpenWorkdir(b"/workspace"),
             ops.NonDumpable(),
             ops.DropCaps(0xE0 if os.getuid() == 0 else 0),

@@ -147,8 +147,8 @@ again:
 
 /*
  * Of a packed batch, keep the regular files that their reader may not open; returns the bytes kept (1: none). As ``owner`` and
- * ``group`` (-1: the caller) by the modes alone: a sandbox of root's shows the owner's files as its own, and all others as
- * nobody's. A file that is gone is left out.
+ * ``group`` (-1: the caller) by the modes alone, and directories too: a sandbox of root's shows the owner's files as its own,
+ * and all others as nobody's. A file that is gone is left out.
  */
 long files_unreadable(int directory, char *batch, size_t size, int64_t owner, int64_t group) {
     size_t out = 1;
@@ -158,11 +158,12 @@ long files_unreadable(int directory, char *batch, size_t size, int64_t owner, in
         int closed = 0;
         if (record[0] == 'f' && owner < 0) {
             closed = syscall(SYS_faccessat2, directory, record + 1, R_OK, AT_EACCESS | AT_SYMLINK_NOFOLLOW) < 0 && errno == EACCES;
-        } else if (record[0] == 'f') {
+        } else if (owner >= 0 && (record[0] == 'f' || record[0] == 'd')) {
             struct stat st;
             if (fstatat(directory, record + 1, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-                mode_t needed = st.st_uid == (uid_t)owner ? S_IRUSR : st.st_gid == (gid_t)group ? S_IRGRP : S_IROTH;
-                closed = !(st.st_mode & needed);
+                mode_t needed = record[0] == 'd' ? S_IROTH | S_IXOTH : S_IROTH;
+                needed <<= st.st_uid == (uid_t)owner ? 6 : st.st_gid == (gid_t)group ? 3 : 0;
+                closed = (st.st_mode & needed) != needed;
             }
         }
         if (closed) {

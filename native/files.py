@@ -133,7 +133,7 @@ def names(directory: int) -> Iterator[bytes]:
 
 
 def unreadable(directory: int, batch: bytes, ids: Ids = None) -> list[bytes]:
-    """The regular files of a batch that may not be read: by the caller, or, by their modes, as these ids."""
+    """The regular files of a batch that the caller may not read; by the modes, files and directories that these ids may not."""
     buffer = _files.ffi.new("char[]", batch)
     size = _files.lib.files_unreadable(directory, buffer, len(batch), *_ids(ids))
     return [record[1:] for record in bytes(_files.ffi.buffer(buffer, size)).split(b"\0") if record]

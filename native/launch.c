@@ -155,7 +155,7 @@ static int64_t nanoseconds(void) {
 }
 
 /*
- * Open a file of a process that is in the middle of its exec. A vfork parent goes on when the new memory is there, and that
+ * Open a file of a process that is in the middle of its exec. We go on when the new memory is there, and that
  * memory is as closed as ours (PR_SET_DUMPABLE) until, a moment later, the exec opens it: EACCES until then.
  */
 static int open_settling(int directory, const char *name) {

@@ -32,8 +32,8 @@ CONDITIONAL = {
 # What init needs after the filter is on (it is loaded last, on init itself): without these no command would ever start.
 NEEDED = frozenset(
     """
-    capset clone close close_range dup3 execve exit_group fchdir getdents64 kill mmap openat ppoll prctl prlimit64 read recvmsg
-    rt_sigaction rt_sigprocmask rt_sigreturn sendmsg setresgid setresuid setsid wait4 write
+    capset clone close close_range dup3 execve exit_group fchdir futex getdents64 kill mmap munmap openat ppoll prctl prlimit64
+    read recvmsg rt_sigaction rt_sigprocmask rt_sigreturn sendmsg setresgid setresuid setsid wait4 write
     """.split()  # noqa: SIM905  (a list to be read by people)
 )
 NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET; NEWTIME lies in clone's signal bits

@@ -14,6 +14,7 @@
 
 static unsigned char stack[16384] __attribute__((aligned(16)));
 static long thread;
+static bool alone;             /* no thread could be made: each thing is done in its turn */
 static int running;            /* the kernel's word: 0 when the thread is gone */
 static int going;              /* posted when it has to begin */
 static int networked;          /* posted when ``network`` is known */
@@ -82,21 +83,20 @@ static void elsewhere(void) {
  * every other is busy the scheduler lets us wait for it, or it for us, as long as neither sleeps.
  */
 void beside_go(void) {
-    if (going == 0) {
+    if (going == 0 && !alone) {
         elsewhere();
         post(&going);
     }
 }
 
-long beside_begin(void) {
+void beside_begin(void) {
     running = 1; /* until the kernel clears it: not before the thread is gone, however late it starts */
     unsigned long all = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     thread = sys_clone_onto(all, stack + sizeof stack, run, NULL);
-    if (thread < 0) {
+    if (thread < 0) { /* a limit on processes: the same without, and slower */
         running = 0;
-        return thread;
+        alone = true;
     }
-    return 0;
 }
 
 void beside_end(void) { await(&running, 0); }
@@ -104,6 +104,12 @@ void beside_end(void) { await(&running, 0); }
 long network_enter(struct box *b) {
     if (b->networked) {
         return 0;
+    }
+    if (alone) {
+        long result = sys(__NR_unshare, CLONE_NEWNET);
+        b->networked = result >= 0;
+        b->unconnected = result < 0;
+        return result;
     }
     await(&networked, 1);
     long result = network < 0 ? network : sys(__NR_setns, network, CLONE_NEWNET);

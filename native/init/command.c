@@ -4,8 +4,8 @@
  * init makes the shim, a process of its own on init's memory (a copy would cost as much as the rest of starting a command).
  * The shim becomes a subreaper, starts the child on the same memory (vfork-style), learns there whether execve succeeded,
  * tells the supervisor itself how the child ended, and stays until its last descendant is gone. So "which processes belong to
- * this command" is "what hangs below its shim". What the two need lies in one mapping for each command, the pad: init takes
- * it away when none of them is left, and not before.
+ * this command" is "what hangs below its shim". What the two run on is mapped for each command, the pad: init takes it away
+ * when nothing of the command is left, and not before.
  */
 #include "init.h"
 
@@ -47,7 +47,10 @@ static struct slot *slot_take(void) {
     return slot_top < COMMANDS_MAX ? &slots[slot_top++] : NULL;
 }
 
-/* What shim and child need, and where they leave their error; then the vectors, then the request's payload. */
+/*
+ * What shim and child need, and where they leave their error. The text of the request (its vectors, then its payload, up to two
+ * megabytes) is a mapping of its own, which the shim gives back as soon as the child has executed.
+ */
 struct pad {
     const struct box *box;
     struct slot *slot;
@@ -59,10 +62,19 @@ struct pad {
     char **argv, **envp;
     volatile uint32_t stage;
     volatile int32_t error;
+    char **text;
+    size_t text_size;
     unsigned char shim_stack[16384] __attribute__((aligned(16)));
     unsigned char child_stack[16384] __attribute__((aligned(16)));
-    char *vectors[];
 };
+
+static void release_text(struct pad *p) {
+    char **text = p->text;
+    p->text = NULL; /* first: killed in between, we leave a mapping behind, and nobody takes somebody else's away */
+    if (text != NULL) {
+        (void)sys(__NR_munmap, text, p->text_size);
+    }
+}
 
 static long capabilities_none(void) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -119,11 +131,14 @@ static void child(void *argument) {
         result = sys(__NR_setresuid, b->box->uid, b->box->uid, b->box->uid);
     }
     if (result >= 0) {
-        result = capabilities_none();
+        /*
+         * A change of ids may have made the shared memory dumpable (fs.suid_dumpable): not before execve has left it. While
+         * we have capabilities, no other command may look into it either (ptrace(2)); so they go after this.
+         */
+        result = sys(__NR_prctl, PR_SET_DUMPABLE, 0);
     }
     if (result >= 0) {
-        /* a change of ids may have made the shared memory dumpable (fs.suid_dumpable): not before execve has left it */
-        result = sys(__NR_prctl, PR_SET_DUMPABLE, 0);
+        result = capabilities_none();
     }
     if (result < 0) {
         stillborn(b, STAGE_IDS, result);
@@ -192,6 +207,7 @@ static void shim(void *argument) {
     long pid = sys_clone_onto(CLONE_VM | CLONE_VFORK | SYS_SIGCHLD, b->child_stack + sizeof b->child_stack, child, b);
     /* the child has left this memory: from here on the shim needs the channel only, above all no end of the command's pipes */
     (void)sys(__NR_close_range, 1, ~0u, 0);
+    release_text(b);
     (void)capabilities_none(); /* fewer is always allowed */
     (void)sys(__NR_prctl, PR_SET_DUMPABLE, 0);
     if (pid < 0 || b->stage != 0) {
@@ -209,18 +225,28 @@ static void shim(void *argument) {
     watch(s, (int)pid);
 }
 
-/* Everything of a checked request that shim and child use, in memory that outlives the request. NULL: there is none. */
-static struct pad *make_pad(const struct box *b, const struct message *m, const struct run_strings *run, struct slot *s) {
+static long map(size_t size) {
+    return sys(__NR_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+/* Everything of a checked request that shim and child use, in memory that outlives the request. 0, or -errno. */
+static long make_pad(const struct box *b, const struct message *m, const struct run_strings *run, struct slot *s) {
     size_t vectors = (run->argc + run->envc + 2) * sizeof(char *);
-    size_t size = sizeof(struct pad) + vectors + m->head.size;
-    long at = sys(__NR_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long at = map(sizeof(struct pad));
     if (at < 0 && at > -4096) {
-        return NULL;
+        return at;
     }
     struct pad *p = (struct pad *)at;
+    s->pad = p;
+    p->text_size = vectors + m->head.size;
+    at = map(p->text_size);
+    if (at < 0 && at > -4096) {
+        return at;
+    }
     const char *from = m->payload;
-    char *copy = (char *)p->vectors + vectors;
+    char *copy = (char *)at + vectors;
     memcpy(copy, from, m->head.size);
+    p->text = (char **)at;
     p->box = b;
     p->slot = s;
     memcpy(p->stdio, m->fds, sizeof p->stdio);
@@ -228,17 +254,19 @@ static struct pad *make_pad(const struct box *b, const struct message *m, const 
     p->limits = (const struct run_limit *)(copy + ((const char *)run->limits - from));
     p->limit_count = run->limit_count;
     p->cwd = copy + (run->first - from);
-    p->argv = p->vectors;
-    p->envp = p->vectors + run->argc + 1;
+    p->argv = p->text;
+    p->envp = p->text + run->argc + 1;
     const char *rest = point(p->argv, run->argc, p->cwd + strlen(p->cwd) + 1);
     (void)point(p->envp, run->envc, rest);
-    s->pad = p;
-    s->pad_size = size;
-    return p;
+    return 0;
 }
 
 void slot_release(struct slot *s) {
-    (void)sys(__NR_munmap, s->pad, s->pad_size);
+    if (s->pad != NULL) {
+        release_text(s->pad);
+        (void)sys(__NR_munmap, s->pad, sizeof *s->pad);
+        s->pad = NULL;
+    }
     s->state = SLOT_FREE;
 }
 
@@ -269,13 +297,12 @@ void run_command(const struct box *b, const struct message *m) {
     s->attempts = 0;
     s->shim = 0;
     s->state = SLOT_LIVE;
-    struct pad *p = make_pad(b, m, &run, s);
-    long pid = p == NULL ? -ENOMEM : sys_clone_onto(CLONE_VM | SYS_SIGCHLD, p->shim_stack + sizeof p->shim_stack, shim, p);
+    long pid = make_pad(b, m, &run, s);
+    if (pid >= 0) {
+        pid = sys_clone_onto(CLONE_VM | SYS_SIGCHLD, s->pad->shim_stack + sizeof s->pad->shim_stack, shim, s->pad);
+    }
     if (pid < 0) {
-        if (p != NULL) {
-            slot_release(s);
-        }
-        s->state = SLOT_FREE;
+        slot_release(s);
         refuse(m->head.id, STAGE_FORK, (int32_t)-pid);
         return;
     }

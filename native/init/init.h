@@ -2,9 +2,9 @@
  * The init's own declarations, by file.
  *
  * Theory of operation. The supervisor clones this program into new namespaces with one socket and nothing else. It waits
- * for GO (the id maps are written meanwhile), checks the plan whole, carries it out step by step, reports READY or the step
- * that failed, and from then on serves requests. It is PID 1 and reaps everything. What takes long while it builds is done
- * by a thread of it, gone before READY (beside.c).
+ * for GO (the id maps are written meanwhile), checks the plan's part that came with it, carries it out step by step, does so
+ * with the parts that follow, reports READY or the step that failed, and from then on serves requests. It is PID 1 and reaps
+ * everything. What takes long while it builds is done by a thread of it, gone before READY (beside.c).
  *
  *   init (PID 1)     privilege: all of its own user namespace until the plan drops it; then SETUID, SETGID, KILL or none
  *   shim             one for each command, on init's memory: subreaper, no capability, tells EXIT, stays while descendants live
@@ -118,8 +118,8 @@ const char *decimal(char text[24], uint64_t value, unsigned base);
 
 /* --- beside.c: a thread while the sandbox is built ------------------------------------------------------------------ */
 
-/* Make it: 0, or -errno. It waits. */
-long beside_begin(void);
+/* Make it. It waits. Where none can be made, what follows does without. */
+void beside_begin(void);
 /* Let it make the network namespace, then what of the overlays nobody has claimed; on another processor, where there is one. */
 void beside_go(void);
 /* Wait until it is gone. */
@@ -138,7 +138,6 @@ enum slot_state { SLOT_FREE = 0, SLOT_LIVE, SLOT_DYING, SLOT_LOST };
 struct slot {
     uint64_t id;
     struct pad *pad; /* what they run on */
-    size_t pad_size;
     int32_t shim;
     volatile int32_t leader; /* pid of the first process while it is not reaped, else 0 */
     volatile uint32_t told;  /* EXIT or RUN_FAILED was sent */

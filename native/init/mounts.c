@@ -130,7 +130,7 @@ static uint64_t attributes(uint32_t flags) {
 
 /*
  * Move a detached mount onto a new-view path, making the mount point where it is missing. Takes ``mount`` (which may be an
- * error: it is handed through). Without T_SYMLINKS a link as the last component is not followed.
+ * error: it is handed through). A link as the last component is not followed.
  */
 long mount_attach(struct box *b, long mount, const char *target, uint32_t length, bool directory) {
     if (mount < 0) {
@@ -282,8 +282,9 @@ long mount_bind(struct box *b, const struct plan_op *op) {
 }
 
 /*
- * A mount that only the layers of an overlay need: hung over the old root, and left behind with it at the pivot. Its descriptor then names a mount of this namespace, as overlay wants; and there is no umount of its own to wait for
- * (each is an RCU grace period).
+ * A mount that only the layers of an overlay need: hung over the old root, and left behind with it at the pivot. Its
+ * descriptor then names a mount of this namespace, as overlay wants; and there is no umount of its own to wait for (each is an
+ * RCU grace period).
  */
 static long hang_outside(int mount, const struct plan_op *op) {
     long result = set_attributes(mount, op->flags);

@@ -125,18 +125,20 @@ static struct {
 } begun[BEGUN_MAX];
 static uint32_t count;
 static int listed; /* posted when ``count`` is final: the thread waits for it */
-static const struct plan_op *ids; /* the plan's TakeIds: an overlay acts as who made it */
+static struct plan_op ids; /* a copy of the plan's TakeIds: an overlay acts as who made it */
 
 void overlays_make(void) {
     await(&listed, 1);
-    if (count == 0 || (ids != NULL && take_ids(ids) < 0)) {
-        return; /* the walk makes them, and tells what is wrong */
-    }
+    bool acting = ids.kind != OP_TAKE_IDS;
     for (uint32_t i = 0; i < count; i++) {
-        if (!__atomic_exchange_n(&begun[i].claimed, true, __ATOMIC_ACQ_REL)) {
-            begun[i].mount = make(begun[i].box, begun[i].op);
-            post(&begun[i].done);
+        if (__atomic_exchange_n(&begun[i].claimed, true, __ATOMIC_ACQ_REL)) {
+            continue;
         }
+        /* Only with a claim in hand, for which the walk waits: at a later time the change of ids would open init's memory. */
+        long result = acting ? 0 : take_ids(&ids);
+        acting = result >= 0;
+        begun[i].mount = result < 0 ? result : make(begun[i].box, begun[i].op);
+        post(&begun[i].done);
     }
 }
 
@@ -146,7 +148,7 @@ void overlays_begin(const struct plan *p, const struct box *b) {
             begun[count].box = b;
             begun[count++].op = &p->ops[i];
         }
-        ids = p->ops[i].kind == OP_TAKE_IDS ? &p->ops[i] : ids;
+        ids = p->ops[i].kind == OP_TAKE_IDS ? p->ops[i] : ids;
     }
     overlays_end();
 }
@@ -156,12 +158,16 @@ void overlays_end(void) { post(&listed); }
 /* The overlay of ``op`` where the thread has it in hand: the caller's from now on. False: the caller makes it. */
 static bool take(const struct plan_op *op, long *mount) {
     for (uint32_t i = 0; i < count; i++) {
-        if (begun[i].op == op && __atomic_exchange_n(&begun[i].claimed, true, __ATOMIC_ACQ_REL)) {
+        if (begun[i].op != op) {
+            continue;
+        }
+        bool claimed = __atomic_exchange_n(&begun[i].claimed, true, __ATOMIC_ACQ_REL);
+        if (claimed) {
             await(&begun[i].done, 1);
             *mount = begun[i].mount;
-            begun[i].op = NULL;
-            return true;
         }
+        begun[i].op = NULL; /* its plan goes, and the next may lie at the same place */
+        return claimed;
     }
     return false;
 }

@@ -189,13 +189,17 @@ static long open_workdir(struct box *b, const struct plan_op *op) {
     return fd;
 }
 
-static long hand_over(const struct box *b, const struct plan_op *op) {
+static long hand_over(struct box *b, const struct plan_op *op) {
     struct reply r = {.kind = REPLY_FD, .code = (uint32_t)op->number[0]};
     int fd = r.code == REQUEST_HAND_WORKDIR ? b->workdir : r.code == REQUEST_HAND_NETLINK ? b->netlink : -1;
     if (fd < 0) {
         return -EBADF; /* nothing of this kind, or not open yet */
     }
     reply_fd(&r, fd);
+    if (fd == b->netlink) { /* whoever asked has it; nothing here needs it */
+        sys_close(fd);
+        b->netlink = -1;
+    }
     return 0;
 }
 

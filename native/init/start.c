@@ -182,9 +182,7 @@ __attribute__((no_stack_protector)) _Noreturn void start(const long *stack) {
     if (signals < 0) {
         sys_exit(71);
     }
-    if (beside_begin() < 0) {
-        sys_exit(71);
-    }
+    beside_begin();
     static struct box b = {.root = -1, .workdir = -1, .netlink = -1, .proc = -1, .ruleset = -1, .uid = NOTHING, .gid = NOTHING};
     while (set_up(&b)) {
     }

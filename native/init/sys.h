@@ -1,7 +1,7 @@
 /*
  * System calls without a libc, and the few shapes that the kernel's own headers leave to it.
  *
- * Every call returns the kernel's value: >= 0, or -errno. There is no errno variable, no thread, no heap.
+ * Every call returns the kernel's value: >= 0, or -errno. There is no errno variable and no heap.
  */
 #ifndef LEMNI_SYS_H
 #define LEMNI_SYS_H

@@ -1,6 +1,6 @@
 """The group of a sandbox on cgroup v1: one directory in each of the hierarchies memory, pids, cpu and cpuacct.
 
-Init joins by writing "0" to ``tasks``: for a single-threaded process that costs 40 µs, where ``cgroup.procs`` waits for an
+Init joins by writing "0" to ``tasks``: for one thread that costs 40 µs, where ``cgroup.procs`` waits for an
 RCU grace period of 7–10 ms. Swap counts as memory where the kernel accounts for it.
 """
 from __future__ import annotations

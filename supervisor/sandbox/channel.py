@@ -30,7 +30,7 @@ from supervisor.sandbox.wire import (
     Started,
 )
 
-READY_MS = 100  # the answer comes within 3 ms on an idle machine; waiting for it here spares turns of the loop
+READY_MS = 10  # an idle machine takes 1 to 3 ms for all of a plan; waiting for that here spares turns of the loop
 _RECORD_MAX = 4096
 _FDS = socket.CMSG_SPACE(4 * 4)
 

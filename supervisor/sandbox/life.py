@@ -1,9 +1,9 @@
 """The life of a sandbox: opened, serving commands, destroyed; each in one place, all under one owner.
 
-Opening: a control group, the descriptors of the working copies, one launch, the plan carried out, the network looked at from
-inside. Serving: init runs commands and tells their ends. Destroying: SIGKILL to init, which takes the pid namespace with it;
-then the group. A supervisor that is killed itself does none of this, and needs not: init sees its channel end and goes, and
-the next start sweeps the group.
+Opening: a launch, the plan in two parts, a control group, the network looked at from inside while the plan is carried out.
+Serving: init runs commands and tells their ends. Destroying: SIGKILL to init, which takes the pid namespace with it; then the
+group. A supervisor that is killed itself does none of this, and needs not: init sees its channel end and goes, and the next
+start sweeps the group.
 
 Everything here is cancelled from outside at any point without leaving a process: what must be undone is undone under a
 shield, and each shield has a deadline.
@@ -204,6 +204,8 @@ class Sandbox:
     async def _watch(self, wall_seconds: float) -> None:
         """Look at the usage until a cap is exceeded; then name it and kill."""
         until = trio.current_time() + wall_seconds
+        if self._enforced:
+            self._look()  # opens what every later look reads, while the first command runs
         while True:
             await trio.sleep(min(LOOK_SECONDS, max(0.0, until - trio.current_time())))
             self._judge()
@@ -278,11 +280,14 @@ async def _settle(opened: opening.Opened, sandbox: Sandbox, spec: SandboxSpec) -
 
     def hear(request: Request, descriptor: int) -> None:
         nonlocal looked
-        if request is Request.HAND_WORKDIR:
+        if request is Request.HAND_WORKDIR and sandbox.workdir < 0:
             sandbox.workdir = descriptor
-        else:
-            opening.check_links(descriptor, spec.loopback)  # while init goes on
+        elif request is Request.HAND_NETLINK and not looked:
             looked = True
+            opening.check_links(descriptor, spec.loopback)  # while init goes on
+        else:
+            os.close(descriptor)
+            raise ChannelBroken("opening the sandbox", why="a descriptor was handed over twice")
 
     await opened.ready(hear)
     if sandbox.workdir < 0 or not looked:
@@ -292,9 +297,9 @@ async def _settle(opened: opening.Opened, sandbox: Sandbox, spec: SandboxSpec) -
 async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> None:
     """Kill init, and with it the pid namespace; reap it; remove the group. Bounded; what stays is left to the sweep."""
     sandbox._end_of_life()
+    dead = await _reap(opened.pidfd)
     sandbox._judge()  # the last word: nothing runs any more, and the group is still there
     sandbox._pidfd = -1
-    dead = await _reap(opened.pidfd)
     await bury(opened, claim, dead)
 
 

@@ -1,12 +1,13 @@
 """The synchronous half of opening: the working copies' descriptors, the plan, the launch, a group.
 
-Short and without a wait that matters, so that trio's loop is held for a millisecond or two. Plans are cached by what they
+Short and without a wait that matters, so that trio's loop is held for a few milliseconds at most. Plans are cached by what they
 depend on: a second sandbox of the same kind costs no compilation.
 """
 from __future__ import annotations
 
 import functools
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ from supervisor.sandbox.usage import Watched
 from supervisor.sandbox.wire import Failed, Handed, Ready, Request
 
 _PLANS = 64
+DYING_MS = 2000  # for an init that has started nothing: a disk that does not answer may hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def launch_sandbox(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Pr
         fds = [*_descriptors_of(spec, claim.ids, draft, borrowed), *root]
         whole, encoded = _whole(draft, len(fds))
         pid, pidfd, channel = birth.plan(encoded, fds, wire.MORE | wire.QUIET)
-        group = birth.join()
+        group = birth.group()
         seal, encoded = _seal(draft)
         channel.go(encoded, group.join)
         group.launched(pid)
@@ -88,7 +90,9 @@ def launch_warm(spec: SandboxSpec, host: HostFacts, claim: Claim, profile: Profi
         draft, root = _adopting(_draft(spec, host, claim.ids, profile), borrowed)
         base, encoded = _base(draft, len(root))
         pid, pidfd, channel = birth.plan(encoded, root, wire.MORE)
-        group = birth.join()
+        group = birth.group()
+        if not group.join:
+            group.launched(pid)
         return Opened(pid, pidfd, channel, group, (base,), host.switches, (spec.limits, profile, spec.loopback))
 
 
@@ -132,12 +136,10 @@ class _Birth:
         self._launched[2].go(encoded, fds, flags)
         return self._launched
 
-    def join(self) -> Group:
-        """The group: on v1 made now, while init carries out the plan."""
+    def group(self) -> Group:
+        """The group: on v1 made now, while init carries out the plan, which joins it last."""
         if self._group is None:
             self._group = _group(self._spec, self._host, self._claim)
-        elif self._launched is not None:
-            self._group.launched(self._launched[0])
         return self._group
 
     def undo(self) -> None:
@@ -146,7 +148,10 @@ class _Birth:
             _, pidfd, channel = self._launched
             channel.close()
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll(DYING_MS)
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
             os.close(pidfd)
         elif self._begun is not None:
             self._begun.abandon()

@@ -31,7 +31,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class CgroupJoin(Op):
-    """Write "0" to the v1 ``tasks`` file behind ``fd`` (single-threaded joiner: no RCU grace period)."""
+    """Write "0" to the v1 ``tasks`` file behind ``fd``: the writing thread joins, without an RCU grace period."""
 
     KIND: ClassVar[int] = 1
     fd: int
@@ -227,14 +227,14 @@ class Rlimit(Op):
 
 @dataclass(frozen=True, slots=True)
 class OpenNetlink(Op):
-    """Open an AF_NETLINK/ROUTE socket of the own network namespace, kept for HAND_NETLINK."""
+    """Enter the own network namespace and open an AF_NETLINK/ROUTE socket of it, for HandOver."""
 
     KIND: ClassVar[int] = 22
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWorkdir(Op):
-    """Open this new directory (O_PATH|O_DIRECTORY), kept for HAND_WORKDIR and for each command's start."""
+    """Open this new directory (O_PATH|O_DIRECTORY), kept for HandOver and for each command's start."""
 
     KIND: ClassVar[int] = 23
     path: bytes
@@ -286,7 +286,7 @@ class LandlockRuleset(Op):
 
 @dataclass(frozen=True, slots=True)
 class LandlockRule(Op):
-    """A path-beneath rule on a path of the new view (after Pivot)."""
+    """A path-beneath rule on a path of the new view, for what stands there now."""
 
     KIND: ClassVar[int] = 29
     path: bytes
@@ -343,7 +343,7 @@ class DropBounding(Op):
 
 @dataclass(frozen=True, slots=True)
 class HandOver(Op):
-    """Answer this request (HAND_WORKDIR or HAND_NETLINK of ``wire``) unasked, in the middle of the plan."""
+    """Answer this request (HAND_WORKDIR or HAND_NETLINK of ``wire``) unasked; init does not keep the netlink socket."""
 
     KIND: ClassVar[int] = 16
     what: int

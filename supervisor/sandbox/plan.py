@@ -114,7 +114,18 @@ def seal(draft: Draft, landlock: Compiled | None, seccomp: bytes, first: int = 0
 
 def shell(draft: Draft) -> tuple[Op, ...]:
     """What of a root is the same for all sandboxes of one kind: it holds the places of all that is mounted in it."""
-    return (*_shell(draft), *(ops.Dir(target) for target in targets(draft)))
+    places = (*(scratch.path.encode() for scratch in draft.profile.view.scratch), *targets(draft))
+    return (*_shell(draft), *(ops.Dir(path) for path in places if not _in_scratch(draft, path)))
+
+
+def shareable(draft: Draft) -> bool:
+    """Whether all that is made for one sandbox alone lies in its scratch: the shell is read-only."""
+    return all(_in_scratch(draft, path) for path in (HOME, *(path for path, _ in draft.files)))
+
+
+def _in_scratch(draft: Draft, path: bytes) -> bool:
+    """Whether ``path`` lies below a private tmpfs."""
+    return any(path.startswith(scratch.path.encode() + b"/") for scratch in draft.profile.view.scratch)
 
 
 def targets(draft: Draft) -> tuple[bytes, ...]:

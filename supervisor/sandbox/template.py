@@ -6,10 +6,12 @@ takes it as its root. What a sandbox has for itself (proc, pts, queues, its tmpf
 
 Needs Linux 6.15, which lets a detached tree be built and cloned, and a caller who may mount. Elsewhere, and for the first
 sandbox of a process, init builds the whole root: ``plan`` says the same of both, and a test compares what is seen inside.
-A kept tree holds the host's file systems as they were; when the host's mounts change, it is made anew.
+A kept tree holds the host's file systems and files as they were: when the host's mounts change, or another file or directory
+stands where one was bound, it is made anew. Until then what it holds stays in use.
 """
 from __future__ import annotations
 
+import errno
 import os
 import select
 from collections.abc import Iterable
@@ -23,26 +25,43 @@ from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.plan import Draft
 
 KINDS = 8  # trees kept by one process
+NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP})
 Key = tuple[HostFacts, Profile, IdPlan, tuple[bytes, ...]]
+Sources = tuple[tuple[bytes, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A detached tree, and what was bound in it: path, device and inode number of each source."""
+
+    fd: int
+    sources: Sources
+
+    def stale(self) -> bool:
+        """Whether another file stands where one of the sources was."""
+        return _identified(path for path, _, _ in self.sources) != self.sources
 
 
 @dataclass(slots=True)
 class Templates:
     """The trees of one process. ``clone`` and ``close`` are its two acts; nothing else holds the descriptors."""
 
-    _trees: dict[Key, int | None] = field(default_factory=dict)  # None: seen once
+    _trees: dict[Key, Tree | None] = field(default_factory=dict)  # None: seen once
     _offered: bool = True
     _mounts: int = -1
+    _process: int = 0
 
     def clone(self, draft: Draft) -> int | None:
         """A detached clone of the root for this draft, the caller's to close. None: init is to build it.
 
         Raises ``LaunchFailed``.
         """
-        if not draft.detached or not self._offered:
+        if not draft.detached or not self._offered or not plan.shareable(draft):
             return None
-        if self._mounts_changed():
-            self.close()
+        if self._process != os.getpid() or self._mounts_changed():
+            self.close()  # a fork's are its parent's: it would not hear of every change
+            self._process = os.getpid()
+            self._mounts_changed()
         key = (draft.host, draft.profile, draft.ids, plan.targets(draft))
         if key not in self._trees:
             if len(self._trees) >= KINDS:
@@ -50,23 +69,31 @@ class Templates:
             self._trees[key] = None
             return None
         tree = self._trees[key]
+        if tree is not None and tree.stale():
+            os.close(tree.fd)
+            tree = self._trees[key] = None
         if tree is None:
             tree = self._trees[key] = self._make(draft)
-        return None if tree is None else launch.detached_mount(tree, recursive=True)
+        return None if tree is None else launch.detached_mount(tree.fd, recursive=True)
 
     def close(self) -> None:
         """Let go of every tree."""
         for tree in self._trees.values():
             if tree is not None:
-                os.close(tree)
+                os.close(tree.fd)
         self._trees.clear()
+        if self._mounts >= 0:
+            os.close(self._mounts)
+            self._mounts = -1
 
-    def _make(self, draft: Draft) -> int | None:
+    def _make(self, draft: Draft) -> Tree | None:
+        steps = plan.shell(draft)
+        sources = _identified(step.source for step in steps if isinstance(step, ops.Bind) and step.flags & ops.NODEV)
         try:
-            return make(plan.shell(draft))
-        except (LaunchFailed, HostUnfit):
-            # An older kernel, or a host that refuses: then as ever, and what is wrong is told by the step that fails.
-            self._offered = False
+            return Tree(make(steps), sources)
+        except (LaunchFailed, HostUnfit) as error:
+            # As ever, then; what is wrong is told by the step of init's that fails. An older kernel is not asked again.
+            self._offered = error.errno not in NOT_OFFERED
             return None
 
     def _mounts_changed(self) -> bool:
@@ -76,6 +103,18 @@ class Templates:
         poll = select.poll()
         poll.register(self._mounts, select.POLLPRI)
         return bool(poll.poll(0))
+
+
+def _identified(paths: Iterable[bytes]) -> Sources:
+    """Each path with the device and inode number of what stands there; zeros where nothing does."""
+    found = []
+    for path in paths:
+        try:
+            status = os.stat(path, follow_symlinks=False)
+            found.append((path, status.st_dev, status.st_ino))
+        except OSError:
+            found.append((path, 0, 0))
+    return tuple(found)
 
 
 def make(steps: Iterable[ops.Op]) -> int:

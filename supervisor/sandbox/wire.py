@@ -72,7 +72,7 @@ class Stage(enum.IntEnum):
 
 
 class PlanFault(enum.IntEnum):
-    """Why the init did not begin a plan: a bug of ours, never the host's."""
+    """Why the init did not begin a plan: a bug of ours, but for ``NETWORK``, which is the host's."""
 
     NONE = 0
     HEADER = 1
@@ -92,7 +92,7 @@ class PlanFault(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The plan was carried out whole."""
+    """What was sent of the plan was carried out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 import trio
@@ -204,8 +204,12 @@ class Session:
     # Carrying commands out
 
     async def _feed(self, event: GuardEvent) -> None:
-        """Give the machine an event and carry its commands out, each finished before the next."""
-        pending = deque(self._machine.feed(event))
+        """Give the machine an event and carry its commands out."""
+        await self._carry_out(self._machine.feed(event))
+
+    async def _carry_out(self, commands: Iterable[GuardCommand]) -> None:
+        """Carry commands out, each finished before the next."""
+        pending = deque(commands)
         try:
             while pending:
                 command = pending.popleft()
@@ -307,7 +311,9 @@ class Session:
             finally:
                 ended = True  # the thread reads it at its next directory
             if found is not None:
-                await self._announce("workspace", found)
+                with trio.CancelScope(shield=True):  # what is told is on record
+                    self.notices += (found,)
+                    await self._carry_out((WriteEntry(entry.Noticed("workspace", found), False), Announce("workspace", found)))
 
     async def _wind_up(self, call_id: str) -> None:
         """A caller that goes away in the middle of a call: its end is journalled all the same."""

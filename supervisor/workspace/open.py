@@ -28,7 +28,7 @@ from supervisor.workspace.gitdirs import GITDIR, WORKDIR, GitCopies, git_copies
 from supervisor.workspace.ignore import IgnoreRules
 from supervisor.workspace.overlay import OverlayLayers, Seeds, make_layers
 from supervisor.workspace.project import Project
-from supervisor.workspace.readable import FEW, find_unreadable
+from supervisor.workspace.readable import FEW, Closed, find_unreadable
 from supervisor.workspace.trees import remove_tree
 from supervisor.workspace.walk import Found, find_excluded
 
@@ -42,7 +42,7 @@ _IGNORE_LIMIT: Final = 1 << 20
 class Workspace:
     """An open working copy. ``copies``: what to mount, the project first; ``masked``: what is hidden, relative paths, sorted.
 
-    ``notices`` are for the person. ``walk_us`` is what the exclusions' walk took, in microseconds. ``looked``: whether files
+    ``notices`` are for the person. ``walk_us`` is what the walks through the project took, in microseconds. ``looked``: whether files
     that cannot be read are among the notices; where there are many files, ``look`` has yet to find them.
     """
 
@@ -52,15 +52,17 @@ class Workspace:
     notices: tuple[str, ...]
     walk_us: int
     looked: bool
+    _reader: tuple[int, int] | None = field(repr=False)  # by whose ids files are read inside; None: the caller's
     _rules: Rules = field(repr=False)
     _baseline: Baseline | None = field(repr=False)
 
     def look(self, going_on: Callable[[], bool]) -> str | None:
         """A notice of the files that the session cannot read, or None. Blocks on the disk, while ``going_on`` says yes."""
         try:
-            return _unreadable(self.project, frozenset(self.masked), going_on)
+            closed = find_unreadable(self.project.root, frozenset(self.masked), self._reader, going_on=going_on)
         except OSError:
             return None  # the project went away meanwhile: whoever needs it says so
+        return _unreadable(closed)
 
     def collect(self, blobs: Blobs) -> ChangeSet:
         """What changed, with the bytes kept in ``blobs``. Only when no process of the sandbox lives any more.
@@ -181,7 +183,6 @@ def _open(
     try:
         with _directory(project.root) as root:
             found = find_excluded(root, exclusions)
-        walk_us = (time.monotonic_ns() - started) // 1000
         git = git_copies(project)
         kept = _beneath(project.root, hidden)
         if b"." in kept:
@@ -189,11 +190,16 @@ def _open(
         notices = _notices(project, found, git)
         mounts = mounts_beneath(project.root)
         copying = want_copy or bool(mounts)  # what cannot be read is not copied, and the copy says so
-        looked = copying or found.files <= FEW
-        if looked and not copying and (closed := _unreadable(project, frozenset(found.masked))) is not None:
-            notices.append(closed)
+        # A sandbox with ids of its own reads as the project's owner
+        reader = None if ids[0] == os.geteuid() else (project.owner_uid, project.owner_gid)
+        looked = copying
+        if not copying and 0 < found.files <= FEW:  # 0: nothing was walked, or there is nothing to look at
+            closed = find_unreadable(project.root, frozenset(found.masked), reader, most=FEW)
+            looked = closed.whole
+            notices += [told for told in (_unreadable(closed),) if told is not None and looked]
         if mounts and not want_copy:
             notices.append(f"mounted beneath the project: {_list(mounts)}; the working copy is a plain copy")
+        walk_us = (time.monotonic_ns() - started) // 1000
         # Taken before the layers exist, from the clock that is never behind the one that stamps files
         opened_ns = time.time_ns()
         present = [path for path in kept if os.path.lexists(os.path.join(project.root, path))]
@@ -223,7 +229,7 @@ def _open(
     rules = Rules(
         opened_ns, exclusions, frozenset(found.masked), frozenset((*kept, *git.kept)), _ignore_rules(project)
     )
-    return Workspace(project, tuple(copies), found.masked, tuple(notices), walk_us, looked, rules, baseline)
+    return Workspace(project, tuple(copies), found.masked, tuple(notices), walk_us, looked, reader, rules, baseline)
 
 
 def mounts_beneath(root: bytes) -> list[bytes]:
@@ -248,10 +254,8 @@ def _notices(project: Project, found: Found, git: GitCopies) -> list[str]:
     return notices
 
 
-def _unreadable(project: Project, hidden: frozenset[bytes], going_on: Callable[[], bool] = lambda: True) -> str | None:
-    as_owner = (project.owner_uid, project.owner_gid) if os.geteuid() == 0 else None
-    found, count = find_unreadable(project.root, hidden, as_owner, going_on)
-    return f"files that the session cannot read: {_list(found, count)}" if count else None
+def _unreadable(closed: Closed) -> str | None:
+    return f"the session cannot read: {_list(closed.paths, closed.count)}" if closed.count else None
 
 
 def _list(paths: tuple[bytes, ...] | list[bytes], count: int | None = None) -> str:

@@ -391,3 +391,24 @@ def test_the_init_says_nothing_of_a_command_to_another(tmp_path: Path) -> None:
         assert text.strip() in ("0", "3")  # its own process of the same uid may be looked at; its shim and init may not
         box.ask(wire.Request.KILL, id)
         box.expect(wire.Gone, id)
+
+
+def test_init_keeps_nothing_of_what_a_running_command_was_given() -> None:
+    """Its argv and environment may be two megabytes."""
+    environment = [(b"V%d" % number, b"x" * 100_000) for number in range(15)]
+    with initbox.ready() as box:
+        before = resident(box.pid)
+        ids = [box.start(b"/bin/sleep", b"100", env=environment, flags=wire.ANNOUNCE) for _ in range(20)]
+        for id in ids:
+            box.expect(wire.Started, id)
+        assert initbox.wait_until(lambda: resident(box.pid) - before < 2 << 20), resident(box.pid)
+        for id in ids:
+            box.ask(wire.Request.KILL, id)
+            box.expect(wire.Gone, id)
+        assert resident(box.pid) - before < 200 << 10
+
+
+def resident(pid: int) -> int:
+    """Resident bytes of a process."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) << 10

@@ -491,6 +491,78 @@ def test_a_step_of_a_later_part_is_named_with_its_part() -> None:
         box.close()
 
 
+def test_a_part_may_be_over_before_the_thread_beside_has_begun() -> None:
+    """On one processor it begins when init waits for the next part, and the first, larger than a message, is gone."""
+    first = [*initbox.identity(), ops.BeginOverlays(), ops.NewRoot(1 << 20, 1000), ops.File(b"/big", b"x" * 100_000)]
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        for _ in range(10):
+            box = initbox.Box(initbox.launched(None))
+            try:
+                launch.send(
+                    box.channel, wire.Request.GO, flags=wire.MORE | wire.QUIET, payload=wire.encode_plan(first, 0)
+                )
+                launch.send(box.channel, wire.Request.GO, payload=wire.encode_plan([ops.OpenNetlink()], 0))
+                assert box.receive() == wire.Ready()
+            finally:
+                box.close()
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_each_part_may_have_an_overlay_at_the_same_place_of_its_plan(public_tmp: Path) -> None:
+    needs.require("overlay")
+    uid = initbox.HOST_BASE if initbox.is_root() else os.getuid()
+    fds = []
+    for number in range(2):
+        for name in ("lower", "upper", "work"):
+            layer = public_tmp / f"{number}" / name
+            layer.mkdir(parents=True)
+            os.chown(layer, uid + initbox.is_root(), uid + initbox.is_root())
+            fds.append(os.open(layer, os.O_PATH))
+    box = initbox.Box(initbox.launched(None))
+    try:
+        first = [ops.NewRoot(1 << 20, 1000), *initbox.identity(), ops.BeginOverlays(), ops.Overlay(b"/a", 0, 1, 2)]
+        second = [ops.Dir(b"/x"), ops.Dir(b"/y"), ops.Dir(b"/z"), ops.BeginOverlays(), ops.Overlay(b"/b", 0, 1, 2)]
+        first[:3] = [*initbox.identity(), ops.NewRoot(1 << 20, 1000)]
+        for flags, plan, travelling in ((wire.MORE, first, fds[:3]), (0, second, fds[3:])):
+            payload = wire.encode_plan(plan, 3)
+            launch.send(box.channel, wire.Request.GO, flags=flags, payload=payload, fds=travelling)
+            assert box.receive() == wire.Ready()
+    finally:
+        box.close()
+        for fd in fds:
+            os.close(fd)
+
+
+@pytest.mark.needs("root", "cgroup_v1")
+def test_without_room_for_a_thread_everything_is_done_in_its_turn() -> None:
+    """A container's limit that has room for init and its commands one at a time."""
+    group = Path(f"/sys/fs/cgroup/pids/lemni-test-{os.getpid()}")
+    root = Path(__file__).parents[2]
+    script = (
+        f"import os, sys; sys.path[:0] = {[str(root), str(root / 'tests')]!r}\n"
+        "from pathlib import Path\n"
+        "from support import initbox\n"
+        f"group = Path({str(group)!r})\n"
+        "(group / 'cgroup.procs').write_text('0')\n"
+        "(group / 'pids.max').write_text('2')\n"  # this process and init
+        "with initbox.opened() as box:\n"
+        "    first = box.receive()\n"
+        "    (group / 'pids.max').write_text('max')\n"
+        "    own = os.stat(f'/proc/{box.pid}/ns/net').st_ino != os.stat('/proc/self/ns/net').st_ino\n"
+        "    print(type(first).__name__, own, box.shell('echo on'))\n"
+    )
+    group.mkdir()
+    try:
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert done.stdout == "Ready True (0, 'on\\n')\n", done.stderr
+    finally:
+        assert initbox.wait_until(lambda: not (group / "tasks").read_text())
+        group.rmdir()
+
+
 def test_descriptors_are_handed_out() -> None:
     with initbox.ready() as box:
         box.shell("echo hello > file")

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from profiles.load import shipped
+from profiles.model import Scratch
 from supervisor.errors import InternalError, LaunchFailed
-from supervisor.sandbox import launch, opening, ops, plan, template
+from supervisor.sandbox import facts, launch, opening, ops, plan, template
 from supervisor.sandbox.ids import privileged
+from supervisor.sandbox.machine import Entry
 from supervisor.sandbox.plan import Draft, Layers
 from supervisor.sandbox.spec import Limits
 from supervisor.sandbox.template import Templates
@@ -89,6 +91,46 @@ def test_a_change_of_the_hosts_mounts_gives_it_up() -> None:
     )
     done = subprocess.run(["unshare", "-m", sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "so\n", done.stderr
+
+
+def test_a_file_that_the_host_replaces_gives_its_tree_up(templates: Templates, public_tmp: Path) -> None:
+    bound = public_tmp / "cache"
+    bound.write_text("old")
+    view = replace(host().view, etc=(Entry(b"/etc/cache", os.fsencode(bound)),))
+    made = replace(draft(b"/workspace"), host=replace(host(), view=view))
+    seen = []
+    for turn in range(3):
+        if turn == 2:
+            (public_tmp / "new").write_text("new")
+            (public_tmp / "new").rename(bound)  # as ldconfig does
+        clone = templates.clone(made)
+        if clone is not None:
+            seen.append(Path(f"/proc/self/fd/{clone}/etc/cache").read_text())
+            os.close(clone)
+    assert seen == ["old", "new"]
+
+
+async def test_a_profile_with_a_scratch_of_its_own_opens_every_time(
+    templates: Templates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = shipped().view
+    own = (*view.scratch, Scratch("/srv/deep/er", 1 << 20, 100, 0o1777), Scratch("/tmp/below", 1 << 20, 100, 0o1777))
+    profile = replace(shipped(), view=replace(view, scratch=own))
+    machine = facts.read(profile)
+    monkeypatch.setattr(facts, "read", lambda _: machine)
+    for turn in range(3):
+        async with open_box(profile=profile) as box:
+            said = await output(box, "stat -fc %T /srv/deep/er /tmp/below | uniq")
+            assert said == "tmpfs", turn
+    assert [tree is not None for tree in templates._trees.values()] == [True]
+
+
+def test_what_must_be_made_in_the_root_itself_is_left_to_init(templates: Templates) -> None:
+    without_home = tuple(s for s in shipped().view.scratch if s.path != "/home")
+    profile = replace(shipped(), view=replace(shipped().view, scratch=without_home))
+    for made in (replace(draft(b"/workspace"), profile=profile), replace(draft(b"/workspace"), files=((b"/etc/own", b"x"),))):
+        assert not fresh(templates, made)
+        assert not fresh(templates, made)
 
 
 def fresh(templates: Templates, made: Draft) -> bool:

@@ -1,9 +1,11 @@
 """Sessions with the real parts: what runs, what is refused, what is recorded, and that nothing is left."""
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
+import threading
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor.errors import LemniError
+from supervisor.errors import JournalBroken, LemniError
 from supervisor.session.live import Session, open_session
 from supervisor.session.request import Answer, ApprovalRequest, Closing, Outcome, SessionRequest
 from supervisor.types import CallState, EditCall, ListCall, Reason, SearchCall, StopKind, WriteCall
@@ -112,13 +114,41 @@ async def test_a_file_that_cannot_be_read_is_announced(
     async with open_session(request(repo, home), seen, seen) as session:
         await session.begin("x")
         with trio.fail_after(20):
-            while not any("cannot read" in text for _, text in seen.notices):
+            while not any("session cannot read" in text for _, text in seen.notices):
                 await trio.lowlevel.checkpoint()
-        assert ("workspace", "files that the session cannot read: src/closed") in seen.notices
+        assert ("workspace", "the session cannot read: src/closed") in seen.notices
         assert (await session.submit(new.bash("cat src/closed"))).execution is not None
         closing = await session.finish(Outcome.DONE)
     assert any("src/closed" in notice for notice in closing.notices)
     assert any("src/closed" in str(entry.get("text")) for entry in entries(closing.journal))
+
+
+async def test_a_journal_that_fails_under_a_late_notice_ends_the_session_in_order(
+    repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Session] = []
+    begun = threading.Event()
+
+    def look(workspace: object, going_on: object) -> str:
+        assert begun.wait(20)
+        # as a full disk does, just before the notice is written
+        failure = JournalBroken("writing the journal", errno=errno.ENOSPC)
+        trio.from_thread.run_sync(opened[0]._journal._fail, failure)
+        return "found late"
+
+    monkeypatch.setattr(workspace_open, "FEW", 0)
+    monkeypatch.setattr(workspace_open.Workspace, "look", look)
+    new, seen = Numbers(), Recorder()
+    async with open_session(request(repo, home), seen, seen) as session:
+        opened.append(session)
+        await session.begin("x")
+        begun.set()
+        with trio.fail_after(20):
+            while ("workspace", "found late") not in seen.notices:
+                await trio.lowlevel.checkpoint()
+        assert (await session.submit(new.bash("true"))).state is CallState.CANCELED
+        closing = await session.finish(Outcome.DONE)
+    assert (closing.exit, closing.stop is not None) == (1, True)
 
 
 async def test_nothing_of_the_workstation_is_in_the_environment(
