@@ -84,7 +84,7 @@ def rows(quick: bool) -> list[Row]:
 
 async def _durable(rounds: int) -> Row:
     """Entries that are on disk before an act, one after the other, beside the bare system calls on the same disk."""
-    with tempfile.TemporaryDirectory(prefix="lemni-bench-", dir=os.getcwd()) as name, ExitStack() as files:
+    with tempfile.TemporaryDirectory(prefix="lemni-bench-", dir="/var/tmp") as name, ExitStack() as files:
         frame = Frame(kind="session", names=None, method="nss", surface="bench", mode="agent", project="/", policy=None,
                       profile="default", kernel="", layers_on=(), layers_off=(), version="0")
         bare = files.enter_context(open(Path(name) / "bare", "ab", buffering=0))  # noqa: ASYNC230

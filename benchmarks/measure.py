@@ -56,7 +56,7 @@ def interleave(sides: dict[str, Callable[[], object]], rounds: int, warm: int = 
 
 
 def compare(name: str, ours: Samples, peer: Samples | None, against: str, target: float | None) -> Row:
-    """The row of two interleaved sides; a missing peer is named, never guessed."""
+    """The row of two interleaved sides; a missing peer is named, never guessed. Without ``against`` there is none."""
     if peer is None:
-        return Row(name, ours.median, ours.p95, "µs", f"{against}: missing", None, target)
+        return Row(name, ours.median, ours.p95, "µs", f"{against}: missing" if against else "", None, target)
     return Row(name, ours.median, ours.p95, "µs", against, ours.median / peer.median, target)

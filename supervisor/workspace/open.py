@@ -42,8 +42,8 @@ _IGNORE_LIMIT: Final = 1 << 20
 class Workspace:
     """An open working copy. ``copies``: what to mount, the project first; ``masked``: what is hidden, relative paths, sorted.
 
-    ``notices`` are for the person. ``walk_us`` is what the walks through the project took, in microseconds. ``looked``: whether files
-    that cannot be read are among the notices; where there are many files, ``look`` has yet to find them.
+    ``notices`` are for the person. ``walk_us`` is what the walks through the project took, in microseconds. ``looked``: whether
+    what cannot be read is among the notices; where there are many files, ``look`` has yet to find it.
     """
 
     project: Project
