@@ -6,14 +6,15 @@ takes it as its root. What a sandbox has for itself (proc, pts, queues, its tmpf
 
 Needs Linux 6.15, which lets a detached tree be built and cloned, and a caller who may mount. Elsewhere, and for the first
 sandbox of a process, init builds the whole root: ``plan`` says the same of both, and a test compares what is seen inside.
-A kept tree holds the host's file systems and files as they were: when the host's mounts change, or another file or directory
-stands where one was bound, it is made anew. Until then what it holds stays in use.
+A kept tree holds the host's file systems and files as they were: when the host's mounts change, or a name beside one that was
+bound (so that another file may stand there), it is made anew. Until then what it holds stays in use.
 """
 from __future__ import annotations
 
 import errno
 import os
 import select
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -26,20 +27,24 @@ from supervisor.sandbox.plan import Draft
 
 KINDS = 8  # trees kept by one process
 NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP})
-Key = tuple[HostFacts, Profile, IdPlan, tuple[bytes, ...]]
-Sources = tuple[tuple[bytes, int, int], ...]
+Key = tuple[HostFacts, Profile, IdPlan, tuple[bytes, ...], tuple[tuple[bytes, bytes], ...]]
+SETTLED_NS = 1_000_000_000  # a directory's time is no finer than a tick: one that changed just now may have changed twice
+Directories = tuple[tuple[bytes, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A detached tree, and what was bound in it: path, device and inode number of each source."""
+    """A detached tree, and the directories that its sources lie in: path, inode number, time of the last change of a name."""
 
     fd: int
-    sources: Sources
+    around: Directories
+    made_ns: int
 
     def stale(self) -> bool:
-        """Whether another file stands where one of the sources was."""
-        return _identified(path for path, _, _ in self.sources) != self.sources
+        """Whether another file may stand where one of the sources was."""
+        return _seen(path for path, _, _ in self.around) != self.around or any(
+            changed > self.made_ns - SETTLED_NS for _, _, changed in self.around
+        )
 
 
 @dataclass(slots=True)
@@ -56,14 +61,16 @@ class Templates:
 
         Raises ``LaunchFailed``.
         """
-        if not draft.detached or not self._offered or not plan.shareable(draft):
+        if not draft.detached or not self._offered:
             return None
         if self._process != os.getpid() or self._mounts_changed():
             self.close()  # a fork's are its parent's: it would not hear of every change
             self._process = os.getpid()
             self._mounts_changed()
-        key = (draft.host, draft.profile, draft.ids, plan.targets(draft))
+        key = (draft.host, draft.profile, draft.ids, plan.targets(draft), draft.files)
         if key not in self._trees:
+            if not plan.shareable(draft):
+                return None
             if len(self._trees) >= KINDS:
                 self.close()
             self._trees[key] = None
@@ -88,9 +95,10 @@ class Templates:
 
     def _make(self, draft: Draft) -> Tree | None:
         steps = plan.shell(draft)
-        sources = _identified(step.source for step in steps if isinstance(step, ops.Bind) and step.flags & ops.NODEV)
+        sources = [step.source for step in steps if isinstance(step, ops.Bind) and step.flags & ops.NODEV]
+        made_ns, around = time.time_ns(), _seen(dict.fromkeys(os.path.dirname(path) for path in sources))
         try:
-            return Tree(make(steps), sources)
+            return Tree(make(steps), around, made_ns)
         except (LaunchFailed, HostUnfit) as error:
             # As ever, then; what is wrong is told by the step of init's that fails. An older kernel is not asked again.
             self._offered = error.errno not in NOT_OFFERED
@@ -105,13 +113,13 @@ class Templates:
         return bool(poll.poll(0))
 
 
-def _identified(paths: Iterable[bytes]) -> Sources:
-    """Each path with the device and inode number of what stands there; zeros where nothing does."""
+def _seen(directories: Iterable[bytes]) -> Directories:
+    """Each directory with its inode number and its time; zeros where there is none."""
     found = []
-    for path in paths:
+    for path in directories:
         try:
-            status = os.stat(path, follow_symlinks=False)
-            found.append((path, status.st_dev, status.st_ino))
+            status = os.stat(path)
+            found.append((path, status.st_ino, status.st_mtime_ns))
         except OSError:
             found.append((path, 0, 0))
     return tuple(found)
