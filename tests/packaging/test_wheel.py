@@ -87,6 +87,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(shipped: Shipped) -> None:
             assert (path.as_posix() in modes) != path.name.endswith("_build.py"), path
     assert stat.S_IMODE(modes["native/lemni-init"]) & 0o111 == 0o111
     assert any(name.endswith("share/man/man1/lemni.1") for name in modes)
+    assert {"agent/py.typed", "native/py.typed", "profiles/py.typed", "supervisor/py.typed"} <= modes.keys()
     native = [path.name for path in shipped.sources if path.parts[0] == "native"]
     compiled = {name.removesuffix(".pyx") for name in native if name.endswith(".pyx")}
     compiled |= {"_" + name.removesuffix("_build.py") for name in native if name.endswith("_build.py")}
