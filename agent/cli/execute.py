@@ -7,7 +7,7 @@ import click
 @click.command(
     "exec",
     short_help="Run one command in a sandbox over this repository.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
     epilog="Exit status: the command's; 128+N for signal N; 125 when lemni failed or refused; 3 on a limit of the session.",
 )
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End the command after.")

@@ -73,6 +73,26 @@ def test_the_command_sees_nothing_of_the_caller(repo: Path, home: Path) -> None:
     assert "\n/workspace\n" in ended.out
 
 
+@pytest.mark.parametrize("words", [("--nope",), ("--timeot", "5", "--", "true"), ("-x", "true"), ()])
+def test_an_unknown_option_before_the_command_is_a_usage_error(repo: Path, home: Path, words: tuple[str, ...]) -> None:
+    ended = lemni("exec", *words, cwd=repo, home=home)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+
+
+@pytest.mark.parametrize(("words", "out"), [
+    (("echo", "--nope", "--timeout", "--", "-h"), "--nope --timeout -- -h\n"),
+    (("--", "echo", "--nope"), "--nope\n"),
+    (("--timeout", "60", "echo", "-x"), "-x\n"),
+])
+def test_what_follows_the_command_belongs_to_it(repo: Path, home: Path, words: tuple[str, ...], out: str) -> None:
+    ended = lemni("exec", *words, cwd=repo, home=home)
+    assert (ended.code, ended.out) == (0, out), ended.err
+
+
+def test_a_command_may_look_like_an_option_behind_the_two_dashes(repo: Path, home: Path) -> None:
+    assert lemni("exec", "--", "--nope", cwd=repo, home=home).code == 127
+
+
 def test_standard_input_is_empty(repo: Path, home: Path) -> None:
     ended = lemni("exec", "--", "cat", cwd=repo, home=home, stdin=b"not for it")
     assert (ended.code, ended.out) == (0, "")
