@@ -1,7 +1,7 @@
 """Errors into words and exit codes, in one place: what failed, whose fault it is, and what to do about it.
 
-Exit codes of ``lemni``: 0 done, 1 error, 2 usage, 3 a guardrail stopped the agent, 129, 130 and 143 for SIGHUP, SIGINT and
-SIGTERM, 141 when the reader of standard output is gone. ``lemni exec`` has the command's own, or 125.
+Exit codes of ``lemni``: 0 done, 1 error, 2 usage, 3 a guardrail stopped the agent, 129, 130, 131 and 143 for SIGHUP,
+SIGINT, SIGQUIT and SIGTERM, 141 when the reader of standard output is gone. ``lemni exec`` has the command's own, or 125.
 """
 from __future__ import annotations
 

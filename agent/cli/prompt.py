@@ -20,12 +20,6 @@ from agent.wiring import Control, PromptRequest, Report, run_prompt
 from supervisor.errors import LemniError
 from supervisor.session.request import Outcome, SessionRequest
 
-OUTCOMES = {
-    signal.SIGINT: Outcome.INTERRUPTED,
-    signal.SIGTERM: Outcome.TERMINATED,
-    signal.SIGHUP: Outcome.HANGUP,
-}
-
 
 @dataclass(slots=True)
 class Ended:
@@ -70,7 +64,7 @@ async def _run(request: PromptRequest, watcher: Steps | Events, control: Control
 
     def on_signal(number: signal.Signals) -> None:
         ended.signals.append(number)
-        control.end(OUTCOMES[number])
+        control.end(signals.OUTCOMES[number])
 
     async with trio.open_nursery() as nursery:
         await nursery.start(signals.watch, on_signal)

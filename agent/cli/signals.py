@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import trio
 
-EXITS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+from supervisor.session.request import Outcome
+
+OUTCOMES = {
+    signal.SIGINT: Outcome.INTERRUPTED,
+    signal.SIGQUIT: Outcome.QUIT,
+    signal.SIGTERM: Outcome.TERMINATED,
+    signal.SIGHUP: Outcome.HANGUP,
+}
+EXITS = {number: 128 + number for number in OUTCOMES}  # as shells have it
+_LEFT_IGNORED = frozenset({signal.SIGHUP, signal.SIGQUIT})
 
 
 async def watch(
@@ -14,12 +23,13 @@ async def watch(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Tell of every SIGINT, SIGTERM and SIGHUP until cancelled. They do nothing else meanwhile.
+    """Tell of every SIGINT, SIGQUIT, SIGTERM and SIGHUP until cancelled. They do nothing else meanwhile.
 
-    A SIGHUP that the caller ignored (nohup(1)) stays ignored. Afterwards all are: what is left of the process is its last
-    words, and a second Ctrl-C must not take the exit code from a run that has ended in order.
+    A SIGHUP that the caller ignored (nohup(1)), or a SIGQUIT (a shell's job in the background), stays ignored. Afterwards
+    all are: what is left of the process is its last words, and a second Ctrl-C must not take the exit code from a run that
+    has ended in order.
     """
-    obeyed = [number for number in EXITS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
+    obeyed = [one for one in OUTCOMES if one not in _LEFT_IGNORED or signal.getsignal(one) is not signal.SIG_IGN]
     for one in obeyed:
         signal.signal(one, signal.SIG_IGN)  # what the receiver restores when it is left
     with trio.open_signal_receiver(*obeyed) as received:

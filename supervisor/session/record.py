@@ -14,7 +14,7 @@ from supervisor.guard.budget import Budget
 from supervisor.journal import entry
 from supervisor.session.house import Closed
 from supervisor.session.prepare import Prepared
-from supervisor.session.request import Closing, Outcome, SessionRequest
+from supervisor.session.request import REJECTING, Closing, Outcome, SessionRequest
 from supervisor.settings.bounds import Bounds
 from supervisor.settings.policy import Policy
 from supervisor.types import Identity, Layer, Stop, StopKind
@@ -22,7 +22,10 @@ from supervisor.version import VERSION
 from supervisor.workspace.changes import ChangeSet
 from supervisor.workspace.store import Decision, SessionRecord
 
-EXITS = {Outcome.DONE: 0, Outcome.ERROR: 1, Outcome.INTERRUPTED: 130, Outcome.TERMINATED: 143, Outcome.HANGUP: 129}
+EXITS = {
+    Outcome.DONE: 0, Outcome.ERROR: 1,
+    Outcome.HANGUP: 129, Outcome.INTERRUPTED: 130, Outcome.QUIT: 131, Outcome.TERMINATED: 143,
+}
 GUARD_EXIT = 3  # a guardrail stopped the agent (O-13)
 
 
@@ -102,7 +105,7 @@ class Account:
     def exit(self) -> int:
         """Rejecting outcomes and errors have their own code; else a stop by a guardrail is 3 (O-13)."""
         failed = self.error is not None or (self.stop is not None and self.stop.kind is StopKind.FAILURE)
-        if self.outcome in (Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP):
+        if self.outcome in REJECTING:
             return EXITS[self.outcome]
         if failed:
             return EXITS[Outcome.ERROR]
@@ -111,7 +114,7 @@ class Account:
     @property
     def reason(self) -> str:
         """A stable code: ``done``, ``bound:actions``, ``loop:Read``, ``resource:memory``, ``stop``, ``error`` …"""
-        if self.outcome in (Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP):
+        if self.outcome in REJECTING:
             return str(self.outcome.value)
         if self.error is not None:
             return self.error.code

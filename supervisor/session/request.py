@@ -88,23 +88,27 @@ class SilentWatcher:
 
 
 class Outcome(enum.Enum):
-    """How the caller ends a session. A stop by a guardrail wins over DONE. The last three reject what was written (SR-05)."""
+    """How the caller ends a session. A stop by a guardrail wins over DONE. The last four reject what was written (SR-05)."""
 
     DONE = "done"
     ERROR = "error"
     INTERRUPTED = "interrupted"
     TERMINATED = "terminated"
     HANGUP = "hangup"
+    QUIT = "quit"
 
 
-REJECTING = frozenset({Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP})
+REJECTING = frozenset({Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP, Outcome.QUIT})
+
+OWN_FAILURE = 125  # of `lemni exec`: lemni failed or refused, as with env(1), nohup(1) and timeout(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
     """A session's own account of its end. Microseconds, bytes, counts.
 
-    ``exit``: 0 done, 1 error, 3 a guardrail stopped it, 130 interrupted, 143 terminated, 129 hung up (O-13).
+    ``exit``: 0 done, 1 error, 3 a guardrail stopped it, 129 hung up, 130 interrupted, 131 quit, 143 terminated
+    (O-13).
     ``changes`` is None where nothing is kept: rejected, or not to be collected.
     """
 

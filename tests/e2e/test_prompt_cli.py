@@ -194,6 +194,8 @@ PROMPT = ("-p", "x", "--json")
 EXEC = ("exec", "--", "sh", "-c", "echo up; sleep 1000")
 
 
+ENDS = [(signal.SIGINT, 130), (signal.SIGQUIT, 131), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
 # Whatever the test run was started with (nohup, a shell's "&"), the process starts with the signals of a terminal.
 DEFAULTS = ["env", "--default-signal=HUP,INT,QUIT,TERM"]
 
@@ -235,7 +237,7 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("number", "code"), ENDS)
 @pytest.mark.parametrize("arguments", [PROMPT, EXEC], ids=["prompt", "exec"])
 def test_a_signal_ends_everything(
     repo: Path, home: Path, number: signal.Signals, code: int, arguments: tuple[str, ...]
@@ -254,7 +256,7 @@ def test_a_signal_ends_everything(
     assert not (repo / "w").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("number", "code"), ENDS)
 @pytest.mark.parametrize("arguments", [PROMPT, EXEC], ids=["prompt", "exec"])
 def test_a_signal_again_and_again_is_one_signal(
     repo: Path, home: Path, number: signal.Signals, code: int, arguments: tuple[str, ...]
@@ -267,6 +269,23 @@ def test_a_signal_again_and_again_is_one_signal(
     assert process.returncode == code, err
     assert b"Traceback" not in err
     assert lemni("journal", "verify", cwd=repo, home=home).code == 0
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"\x03", 130), (b"\x1c", 131)], ids=["Ctrl-C", "Ctrl-backslash"])
+@pytest.mark.parametrize("arguments", [("-p", "x"), EXEC], ids=["prompt", "exec"])
+def test_a_key_that_ends_the_run_leaves_a_sealed_journal(
+    repo: Path, home: Path, key: bytes, code: int, arguments: tuple[str, ...]
+) -> None:
+    configure(home, [{"calls": [call("Write", path="w", content="x"), call("Bash", command=FOREVER)]}, {"text": "x"}])
+    ended, shown = on_screen(
+        [*DEFAULTS, *ARGV, *arguments], cwd=repo, env=environment(home), press=(b"up\r\n", key),
+    )
+    assert ended == code, shown
+    assert b"Traceback" not in shown
+    (session,) = json.loads(lemni("sessions", "--json", cwd=repo, home=home).out)
+    assert (session["exit"], session["files"]) == (code, 0)
+    verified = lemni("journal", "verify", cwd=repo, home=home)
+    assert verified.code == 0, verified.out
 
 
 def test_a_hangup_that_the_caller_ignores_is_ignored(repo: Path, home: Path) -> None:

@@ -334,7 +334,9 @@ async def test_the_developers_stop_rejects_what_was_written(repo: Path, home: Pa
     assert "changes.decided" in events(closing.journal)
 
 
-@pytest.mark.parametrize(("outcome", "code"), [(Outcome.INTERRUPTED, 130), (Outcome.TERMINATED, 143), (Outcome.HANGUP, 129)])
+@pytest.mark.parametrize(("outcome", "code"), [
+    (Outcome.INTERRUPTED, 130), (Outcome.TERMINATED, 143), (Outcome.HANGUP, 129), (Outcome.QUIT, 131),
+])
 async def test_signals_reject_what_was_written(repo: Path, home: Path, outcome: Outcome, code: int) -> None:
     new, seen = Numbers(), Recorder()
     async with open_session(request(repo, home), seen, seen) as session:
@@ -344,7 +346,9 @@ async def test_signals_reject_what_was_written(repo: Path, home: Path, outcome: 
     assert (closing.exit, closing.changes) == (code, None)
 
 
-@pytest.mark.parametrize(("outcome", "code"), [(Outcome.INTERRUPTED, 130), (Outcome.TERMINATED, 143), (Outcome.HANGUP, 129)])
+@pytest.mark.parametrize(("outcome", "code"), [
+    (Outcome.INTERRUPTED, 130), (Outcome.TERMINATED, 143), (Outcome.HANGUP, 129), (Outcome.QUIT, 131),
+])
 async def test_a_signal_while_it_closes_rejects_too(repo: Path, home: Path, outcome: Outcome, code: int) -> None:
     new, seen = Numbers(), Recorder()
     async with open_session(request(repo, home), seen, seen) as session:

@@ -55,7 +55,9 @@ async def play(repo: Path, act: Callable[[Control], None]) -> tuple[Report, Acti
         return await run_prompt(request(repo), watcher, control=control), watcher
 
 
-@pytest.mark.parametrize(("outcome", "exit"), [(Outcome.INTERRUPTED, 130), (Outcome.TERMINATED, 143), (Outcome.HANGUP, 129)])
+@pytest.mark.parametrize(("outcome", "exit"), [
+    (Outcome.INTERRUPTED, 130), (Outcome.TERMINATED, 143), (Outcome.HANGUP, 129), (Outcome.QUIT, 131),
+])
 async def test_a_run_is_ended_from_outside(repo: Path, home: Path, outcome: Outcome, exit: int) -> None:
     configure(home, ENDLESS)
     report, _ = await play(repo, lambda control: control.end(outcome))
