@@ -8,6 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from supervisor.workspace.apply import PathReason
+    from supervisor.workspace.changes import ChangeSet
 
 YES = frozenset({b"y", b"yes", b"o", b"oui"})
 
@@ -28,8 +29,7 @@ def command(session: str | None, debris: bool) -> int:
     import trio
 
     from agent.auth.local import identify
-    from agent.cli.changes import show
-    from agent.cli.numbers import counted
+    from agent.cli.changes import amount, show
     from agent.cli.store import chosen
     from agent.cli.terminal import BOLD, GREEN, err, paint
     from agent.cli.visible import visible
@@ -46,10 +46,12 @@ def command(session: str | None, debris: bool) -> int:
         raise StoreError("the changes of this session were applied already", on=record.id, code="already_applied")
     changes = store.load_changes(record)
     show(store, record, changes)
-    if not changes.entries:
+    wanted = (*changes.proposed, *changes.debris) if debris else changes.proposed
+    if not wanted:
+        err("nothing to apply" + (f": {left}" if (left := _left(record.id, changes)) else ""))
         return 0
-    if changes.conflicts:
-        return _conflict(PathReason(entry.path, entry.conflict) for entry in changes.conflicts)
+    if conflicts := [PathReason(entry.path, entry.conflict) for entry in wanted if entry.conflict]:
+        return _conflict(conflicts)
     where = visible(record.project, lines=False)
     accepted = _asked(paint(f"Apply these changes to {where}?", BOLD) + " [y/N] ")
     outcome = trio.run(
@@ -60,10 +62,24 @@ def command(session: str | None, debris: bool) -> int:
         return 0
     if isinstance(outcome, Conflict):
         return _conflict(outcome.paths)
-    err(paint("applied", GREEN) + f" to {counted(outcome.files, 'file')}; nothing is committed")
-    for left in outcome.left_out:
-        err(f"  left out: {visible(left.path, lines=False)}: {visible(left.why, lines=False)}")
+    not_applied = {one.path for one in outcome.left_out}
+    done = [entry for entry in wanted if entry.path not in not_applied]
+    err(paint("applied", GREEN) + f" to {amount(done)}; nothing is committed")
+    for one in outcome.left_out:
+        err(f"  left out: {visible(one.path, lines=False)}: {visible(one.why, lines=False)}")
     return 0
+
+
+def _left(session: str, changes: ChangeSet) -> str:
+    """What of a change set no application without ``--debris`` would write, in words."""
+    from agent.cli.changes import amount
+
+    parts = []
+    if changes.debris:
+        parts.append(f"{amount(changes.debris)} of build debris (`lemni apply {session} --debris` takes it)")
+    if changes.refused:
+        parts.append(f"{amount(changes.refused)} that lemni never applies")
+    return ", ".join(parts)
 
 
 def _conflict(paths: Iterable[PathReason]) -> int:

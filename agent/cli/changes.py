@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+from agent.cli.numbers import counted
 from agent.cli.terminal import BOLD, CYAN, GREEN, RED, YELLOW, err, out, paint
 from agent.cli.visible import deceptive, visible
-from supervisor.workspace.changes import ChangeSet, Entry
+from supervisor.workspace.changes import ChangeSet, Entry, count_files
 from supervisor.workspace.diff import render as render_diff
-from supervisor.workspace.store import SessionRecord, Store
+from supervisor.workspace.store import Decision, SessionRecord, Store
 
 
 def render(store: Store, record: SessionRecord, changes: ChangeSet) -> bytes:
@@ -19,7 +21,7 @@ def render(store: Store, record: SessionRecord, changes: ChangeSet) -> bytes:
 def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:
     """Every path first (a diff of 800 files hides one path well, B43), then the diff, whose end names what is left out."""
     if not changes.entries:
-        err(f"session {record.id} changed nothing")
+        nothing(record)
         return
     for entry in changes.proposed:
         out(_headline(entry))
@@ -32,6 +34,11 @@ def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:
         err(paint("! ", YELLOW) + visible(notice, lines=False))
     if deceptive(diff):
         err(paint("! the diff holds characters that a terminal does not show; they are written <U+…>", YELLOW))
+
+
+def nothing(record: SessionRecord) -> None:
+    """Say that a session changed nothing."""
+    err(f"session {record.id} changed nothing")
 
 
 def listed(record: SessionRecord, changes: ChangeSet) -> dict[str, Any]:
@@ -51,6 +58,27 @@ def listed(record: SessionRecord, changes: ChangeSet) -> dict[str, Any]:
         ],
         "notices": list(changes.notices),
     }
+
+
+def amount(entries: Sequence[Entry]) -> str:
+    """``2 files``, ``1 file and 3 directories``, ``1 directory``."""
+    files = count_files(entries)
+    directories = len(entries) - files
+    parts = [counted(files, "file")] if files or not directories else []
+    if directories:
+        parts.append(f"{directories} {'directory' if directories == 1 else 'directories'}")
+    return " and ".join(parts)
+
+
+def kept(record: SessionRecord) -> str:
+    """A session's changes in a list of sessions, from its record alone."""
+    if not record.collected:
+        return "changes not collected" if record.ended_us else "running or killed, changes not collected"
+    if record.files:
+        return f"{counted(record.files, 'file')}, +{record.added} −{record.removed}"
+    if record.decision is not Decision.NONE:
+        return "directories only"
+    return "nothing proposed" if record.changes else "no changes"
 
 
 def _headline(entry: Entry) -> str:

@@ -24,7 +24,7 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
         raise click.UsageError("--patch and --json exclude each other")
     if patch and sys.stdout.isatty():
         raise click.UsageError("--patch writes bytes as they are, which a terminal may obey: send them to a file or a pipe")
-    from agent.cli.changes import listed, render, show
+    from agent.cli.changes import listed, nothing, render, show
     from agent.cli.store import chosen
     from agent.cli.terminal import out
     from supervisor.session.state import state_directory
@@ -38,6 +38,8 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
 
         out(dumps(listed(record, changes)))
     elif patch:
+        if not changes.entries:
+            nothing(record)
         sys.stdout.buffer.write(render(store, record, changes))
     else:
         show(store, record, changes)

@@ -18,10 +18,8 @@ from agent.cli.summary import summary
 from agent.cli.terminal import RED, YELLOW, OutputGone, err, out, paint, silence
 from agent.cli.visible import visible
 from supervisor.session.exec import run_exec
-from supervisor.session.request import ExecOutcome, SessionRequest
+from supervisor.session.request import OWN_FAILURE, ExecOutcome, SessionRequest
 from supervisor.types import CallState
-
-REFUSED = 125  # the convention of env(1), nohup(1) and timeout(1) for a failure of their own
 
 
 def run(words: Sequence[str], timeout: float | None) -> int:
@@ -34,7 +32,7 @@ def run(words: Sequence[str], timeout: float | None) -> int:
         outcome = trio.run(_run, request, [os.fsencode(word) for word in words], relay, timeout, received)
     except Exception as error:
         problems.tell(error)
-        return REFUSED
+        return OWN_FAILURE
     relay.end()
     if outcome is None:
         return signals.EXITS[received[0]]
@@ -50,11 +48,11 @@ def run(words: Sequence[str], timeout: float | None) -> int:
     dropped = 0 if outcome.execution is None else outcome.execution.dropped_stdout + outcome.execution.dropped_stderr
     if dropped:
         err(paint(f"{dropped} bytes of output beyond the bound were dropped", RED))
-    if outcome.closing.files:
+    if outcome.closing.changes is not None and outcome.closing.changes.entries:
         summary(outcome.closing)
     if relay.gone is not None and relay.gone.errno != errno.EPIPE:  # a reader that has enough changes nothing
         problems.gone(relay.gone)
-        return REFUSED
+        return OWN_FAILURE
     return outcome.exit
 
 
@@ -75,7 +73,7 @@ async def _run(
             nursery.cancel_scope.cancel()
 
         await nursery.start(signals.watch, on_signal)
-        outcome = await run_exec(request, argv, relay, seconds)
+        outcome = await run_exec(request, argv, relay, seconds, lambda: signals.OUTCOMES[received[0]])
         nursery.cancel_scope.cancel()
     return outcome
 

@@ -14,7 +14,7 @@ def command(everywhere: bool, as_json: bool) -> int:
     lemni sessions
     lemni sessions --all --json | jq '.[0].id'
     """
-    from agent.cli.numbers import counted
+    from agent.cli.changes import kept
     from agent.cli.store import here, when
     from agent.cli.terminal import err, out
     from agent.cli.visible import visible
@@ -32,7 +32,7 @@ def command(everywhere: bool, as_json: bool) -> int:
             {
                 "id": record.id, "kind": record.kind, "project": record.project, "started_us": record.started_us,
                 "ended_us": record.ended_us, "exit": record.exit, "files": record.files, "added": record.added,
-                "removed": record.removed, "decision": record.decision.value,
+                "removed": record.removed, "collected": record.collected, "decision": record.decision.value,
             }
             for record in records
         ]))
@@ -40,10 +40,9 @@ def command(everywhere: bool, as_json: bool) -> int:
     if not records:
         err("no session here yet: lemni -p \"…\" starts one" if not everywhere else "no session yet")
     for record in records:
-        changes = f"{counted(record.files, 'file')}, +{record.added} −{record.removed}" if record.files else "no changes"
         where = f"  {visible(record.project, lines=False)}" if everywhere else ""
         out(
             f"{record.id}  {when(record.started_us)}  {record.kind:<6}  exit {'-' if record.exit is None else record.exit:<3}  "
-            f"{record.decision.value:<9}  {changes}{where}"
+            f"{record.decision.value:<9}  {kept(record)}{where}"
         )
     return 0

@@ -9,26 +9,29 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 
+import trio
+
 from supervisor.guard.judge import judge_exec
 from supervisor.guard.lattice import Judgement
 from supervisor.guard.protocol import ActionFinished
 from supervisor.session.execute import Executor
 from supervisor.session.live import compose
-from supervisor.session.prepare import Prepared
-from supervisor.session.request import ExecOutcome, Outcome, RefuseAll, SessionRequest, Watcher
+from supervisor.session.prepare import Prepared, state_of
+from supervisor.session.request import OWN_FAILURE, ExecOutcome, Outcome, RefuseAll, SessionRequest, Watcher
 from supervisor.types import Action, BashCall, CallState, Proposal, StopKind
 from supervisor.workspace.project import find_project
+from supervisor.workspace.store import Store
 
-OWN_FAILURE = 125  # lemni failed or refused, as with env(1) and timeout(1)
 CALL = "exec"
 
 
 async def run_exec(
-    request: SessionRequest, argv: Sequence[bytes], watcher: Watcher, seconds: float | None = None
+    request: SessionRequest, argv: Sequence[bytes], watcher: Watcher, seconds: float | None = None,
+    rejected: Callable[[], Outcome] = lambda: Outcome.INTERRUPTED,
 ) -> ExecOutcome:
     """Run ``argv`` where the person stands, in the sandbox. Raises as ``open_session``; ``seconds`` bounds it further.
 
-    Cancelled, it leaves nothing: the sandbox is destroyed, and what was written is rejected.
+    Cancelled, it leaves nothing: the sandbox is destroyed, and what was written is rejected, as ``rejected`` says by then.
     """
     words = [os.fsdecode(word) for word in argv]
     command = shlex.join(words)
@@ -40,8 +43,13 @@ async def run_exec(
         return lambda action: judge_exec(prepared.policy, words)
 
     async with compose(request, RefuseAll(), watcher, judged, own) as session:
-        await session.begin(command)
-        result = await session.submit(Proposal(CALL, "Bash", command, BashCall(command)))
+        try:
+            await session.begin(command)
+            result = await session.submit(Proposal(CALL, "Bash", command, BashCall(command)))
+        except BaseException as failure:
+            if not isinstance(failure, Exception):  # cancelled: as such, or as a nursery's group of that
+                await session.finish(rejected())
+            raise
         closing = await session.finish(Outcome.DONE)
     ran = result.execution
     refusal = result.text if result.state is CallState.CANCELED and closing.stop is None else None
@@ -52,4 +60,6 @@ async def run_exec(
         exit_code = OWN_FAILURE
     else:
         exit_code = ran.status
+    if closing.exit == 0 and exit_code != 0:  # known to us alone: the session itself ended in order
+        await trio.to_thread.run_sync(Store(state_of(request)).note_exit, closing.session, exit_code)
     return ExecOutcome(exit_code, refusal, ran, closing)

@@ -14,12 +14,12 @@ from supervisor.guard.budget import Budget
 from supervisor.journal import entry
 from supervisor.session.house import Closed
 from supervisor.session.prepare import Prepared
-from supervisor.session.request import REJECTING, Closing, Outcome, SessionRequest
+from supervisor.session.request import OWN_FAILURE, REJECTING, Closing, Outcome, SessionRequest
 from supervisor.settings.bounds import Bounds
 from supervisor.settings.policy import Policy
 from supervisor.types import Identity, Layer, Stop, StopKind
 from supervisor.version import VERSION
-from supervisor.workspace.changes import ChangeSet
+from supervisor.workspace.changes import ChangeSet, count_files
 from supervisor.workspace.store import Decision, SessionRecord
 
 EXITS = {
@@ -126,7 +126,7 @@ class Account:
 
     @property
     def files(self) -> int:
-        return len(self.changes.proposed) if self.changes else 0
+        return count_files(self.changes.proposed) if self.changes else 0
 
     def closing(self, journal: Path, notices: tuple[str, ...]) -> Closing:
         usage = self.closed.usage
@@ -151,17 +151,23 @@ def begun(session: str, request: SessionRequest, prepared: Prepared, identity: I
 
 def refused(record: SessionRecord) -> SessionRecord:
     """The same line where the session could not be opened after all."""
-    return msgspec.structs.replace(record, ended_us=time.time_ns() // 1000, exit=1)
+    return msgspec.structs.replace(record, ended_us=time.time_ns() // 1000, exit=_returned(record, EXITS[Outcome.ERROR]))
 
 
 def ended(record: SessionRecord, closing: Closing) -> SessionRecord:
     """The same line at the end. Changes are undecided where there is anything to apply."""
     changes = closing.changes
     return msgspec.structs.replace(
-        record, ended_us=time.time_ns() // 1000, exit=closing.exit, files=closing.files, added=closing.added,
-        removed=closing.removed, changes=changes.digest if changes is not None and changes.entries else "",
-        decision=Decision.UNDECIDED if closing.files else Decision.NONE,
+        record, ended_us=time.time_ns() // 1000, exit=_returned(record, closing.exit), files=closing.files, added=closing.added,
+        removed=closing.removed, collected=changes is not None,
+        changes=changes.digest if changes is not None and changes.entries else "",
+        decision=Decision.UNDECIDED if changes is not None and changes.proposed else Decision.NONE,
     )
+
+
+def _returned(record: SessionRecord, code: int) -> int:
+    """What lemni returns for a session that ends so: `lemni exec` keeps 1 for its command."""
+    return OWN_FAILURE if record.kind == "exec" and code == EXITS[Outcome.ERROR] else code
 
 
 def _code(what: str) -> str:

@@ -81,6 +81,11 @@ class Entry:
         same = same_content(self.before, self.after)
         return Operation.MODE if same else Operation.EDIT
 
+    @property
+    def of_directory(self) -> bool:
+        """Whether only a directory is made, removed or given another mode here: no file comes, goes or changes."""
+        return all(state is None or state.kind is Kind.DIRECTORY for state in (self.before, self.after))
+
 
 def same_content(one: State, other: State) -> bool:
     """Whether kind and content are equal, as far as was read: content that was not read is never equal."""
@@ -89,6 +94,11 @@ def same_content(one: State, other: State) -> bool:
     if one.kind is Kind.FILE:
         return one.size == other.size and one.sha256 == other.sha256 != ""
     return one.target == other.target
+
+
+def count_files(entries: Iterable[Entry]) -> int:
+    """How many files and links these are. A directory is no file: it comes with what is in it."""
+    return sum(not entry.of_directory for entry in entries)
 
 
 def changed(before: State | None, after: State | None) -> bool:

@@ -42,7 +42,9 @@ class Decision(enum.Enum):
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One session. Times in microseconds since 1970, 0 for "not yet"; ``changes`` is the change set's digest, or ""."""
+    """One session. Times in microseconds since 1970, 0 for "not yet" (and, once it was killed, for ever); ``changes`` is the
+    change set's digest, or "" where nothing changed or nothing was collected. ``exit`` is what lemni itself returned.
+    """
 
     id: str
     kind: str  # "prompt", "exec", "interactive"
@@ -53,6 +55,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_us: int
     ended_us: int = 0
     exit: int | None = None
+    collected: bool = False  # what it changed was compared and kept; also where that was nothing
     changes: str = ""
     files: int = 0
     added: int = 0
@@ -136,7 +139,14 @@ class Store:
             _write(directory / _CHANGES, changes.encode())
 
     def load_changes(self, record: SessionRecord) -> ChangeSet:
-        """The change set that a record names. StoreError ``changes_damaged`` when it is not exactly that one."""
+        """The change set that a record names, empty where the session changed nothing.
+
+        StoreError ``changes_not_collected`` when there never was one, ``changes_damaged`` when it is not exactly that one.
+        """
+        if not record.collected:
+            raise _not_collected(record)
+        if not record.changes:
+            return ChangeSet(())
         path = self._directory(record.id) / _CHANGES
         try:
             changes = ChangeSet.decode(path.read_bytes())
@@ -147,6 +157,10 @@ class Store:
                 "reading stored changes", on=str(path), why="they are not those of the record", code="changes_damaged"
             )
         return changes
+
+    def note_exit(self, session: str, code: int) -> None:
+        """Note what lemni returned, where that is known only after the session has ended. StoreError."""
+        self.save(msgspec.structs.replace(self.load(session), exit=code))
 
     def decide(self, session: str, decision: Decision) -> SessionRecord:
         """Note what was decided about a session's changes."""
@@ -176,6 +190,17 @@ class Store:
             return []
         except OSError as error:
             raise StoreError("reading the sessions", on=str(self.sessions), errno=error.errno) from error
+
+
+def _not_collected(record: SessionRecord) -> StoreError:
+    if record.ended_us:
+        why = f"it ended (exit {record.exit}) without its changes being collected: it was refused, interrupted or failed"
+    else:
+        why = "it runs still, or it was killed before its changes were collected"
+    return StoreError(
+        "reading stored changes", on=record.id, why=why, code="changes_not_collected",
+        remedy="run it again; what it did is in its journal, and your repository was not changed",
+    )
 
 
 @contextlib.contextmanager

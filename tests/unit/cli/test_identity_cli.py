@@ -7,6 +7,7 @@ import pytest
 
 from agent.cli import prompt, running, stdin
 from agent.errors import IdentityError
+from supervisor.session.request import OWN_FAILURE
 
 
 @pytest.fixture(autouse=True)
@@ -34,5 +35,5 @@ def test_a_script_gets_its_last_event_all_the_same(capsys: pytest.CaptureFixture
 
 
 def test_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert running.run(["true"], None) == running.REFUSED
+    assert running.run(["true"], None) == OWN_FAILURE
     assert "identity_unresolved" in capsys.readouterr().err

@@ -63,7 +63,7 @@ def test_changes_are_those_of_the_record(store: Store, tmp_path: Path) -> None:
     os.close(fd)
     changes = ChangeSet.of([Entry(b"f", None, State(Kind.FILE, 0o644, found.size, found.sha256, found.text))])
     store.save_changes(session, changes)
-    store.save(record(session, changes=changes.digest))
+    store.save(record(session, collected=True, changes=changes.digest))
     assert store.load_changes(store.load(session)) == changes
     assert store.blobs(session).read(found.sha256) == b"content"
     (store.sessions / session / "blobs" / found.sha256).write_bytes(b"CONTENT")
