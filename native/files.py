@@ -1,8 +1,8 @@
 """The door to ``native._files``: file operations beneath a directory descriptor, optionally as another file-system identity.
 
-Only ``supervisor.workspace`` comes through here. Each function raises ``OSError`` with the errno of the system call. ``ids`` is
-a pair (uid, gid) that the call takes for its own length and puts back, inside one C call (see files.c for why); None leaves the
-caller's. Names and paths are bytes without NUL.
+Only ``supervisor.workspace`` works through here; ``supervisor.sandbox.facts`` asks whether ``openat2`` is to be had. Each
+function raises ``OSError`` with the errno of the system call. ``ids`` is a pair (uid, gid) that the call takes for its own
+length and puts back, inside one C call (see files.c for why); None leaves the caller's. Names and paths are bytes without NUL.
 """
 from __future__ import annotations
 

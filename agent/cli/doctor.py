@@ -47,5 +47,9 @@ def command(as_json: bool) -> int:
         told_below = next_one is not None and not next_one.on and next_one.remedy == layer.remedy
         if not layer.on and layer.remedy and not told_below:
             out(f"{'':<{width}}  remedy   {visible(layer.remedy, lines=False)}")
-    err("sandboxes open on this machine" if fit else "sandboxes do not open on this machine: see the remedies above")
+    if fit:
+        err("sandboxes open on this machine")
+    else:
+        remedies = any(layer.remedy for layer in layers if layer.required and not layer.on)
+        err("sandboxes do not open on this machine" + (": see the remedies above" if remedies else ""))
     return 0 if fit else 1

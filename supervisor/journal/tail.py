@@ -39,8 +39,12 @@ def now() -> tuple[int, int]:
 
 
 def boot_id() -> str:
-    """The kernel's random id of this boot: within one, ``mono`` never goes back."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    """The kernel's random id of this boot: within one, ``mono`` never goes back. JournalBroken where there is no /proc."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    try:
+        return path.read_text("ascii").strip()
+    except OSError as error:
+        raise JournalBroken("opening the journal", on=str(path), errno=error.errno, remedy="mount /proc") from error
 
 
 def constants(identity: Identity, session: str | None) -> dict[str, str | int | None]:

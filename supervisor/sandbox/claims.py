@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import HostUnfit, LaunchFailed
-from supervisor.sandbox import cgroup, ids, launch
+from supervisor.sandbox import cgroup, facts, ids, launch
 from supervisor.sandbox.ids import IdPlan
 from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.slots import Slot, Slots, slots_directory
@@ -40,6 +40,7 @@ def slots_of(directory: Path) -> Slots:
 @contextmanager
 def claim(host: HostFacts, state: Path, root: bytes, owner_uid: int, owner_gid: int) -> Iterator[Claim]:
     """A claim for a sandbox over the project at ``root``, which these ids own on disk. Raises ``HostUnfit``, OSError."""
+    facts.require_layers(host)  # before the working copy, which would meet what is missing without words for it
     slots = slots_of(slots_directory(state))
     slot = slots.take()
     try:

@@ -5,9 +5,11 @@ Opening one is the only full trial (a kernel may allow a namespace and refuse wh
 """
 from __future__ import annotations
 
+import errno
 import os
 import resource
 
+from native import files
 from profiles.model import Profile
 from supervisor.errors import HostUnfit
 from supervisor.sandbox import cgroup, launch, layers
@@ -26,7 +28,15 @@ _SWITCHES = {
 
 
 def read(profile: Profile) -> HostFacts:
-    """Read the facts. Never raises for what is missing: missing facts are facts, and ``require`` judges them."""
+    """Read the facts. Never raises for what is missing: missing facts are facts, and ``require`` judges them.
+
+    HostUnfit where there is no /proc to read them from.
+    """
+    if not os.path.exists("/proc/self/mountinfo"):
+        raise HostUnfit(
+            "reading what this machine offers", on="/proc", why="no proc file system of this process is mounted there",
+            remedy=layers.PROC,
+        )
     uid, gid, name = os.geteuid(), os.getegid(), os.uname()
     missing = tuple(n for n in _NAMESPACES if not os.path.exists(f"/proc/self/ns/{n}"))
     switches = tuple((key, value) for key, path in _SWITCHES.items() if (value := _number(path)) is not None)
@@ -60,6 +70,7 @@ def read(profile: Profile) -> HostFacts:
             landlock_abi=abi,
             apparmor=apparmor,
             cgroups=groups,
+            openat2=_openat2(),
             profile=profile,
         ),
     )
@@ -67,9 +78,13 @@ def read(profile: Profile) -> HostFacts:
 
 def require(host: HostFacts, spec: SandboxSpec, profile: Profile) -> None:
     """Raise ``HostUnfit`` with the remedy when something that this sandbox cannot do without is known to be missing."""
+    require_layers(host, layers.LIMITS if spec.required_limits else frozenset())
+
+
+def require_layers(host: HostFacts, more: frozenset[str] = frozenset()) -> None:
+    """The same for what no sandbox can do without, and for ``more``: asked before anything is made for one."""
     for layer in host.layers:
-        wanted = layer.required or (spec.required_limits and layer.name in layers.LIMITS)
-        if wanted and not layer.on:
+        if (layer.required or layer.name in more) and not layer.on:
             raise HostUnfit("opening a sandbox", on=layer.name, why=layer.fact, remedy=layer.remedy or None)
 
 
@@ -117,6 +132,18 @@ def _real(path: bytes, source: bytes) -> Entry | None:
     except OSError:
         return None
     return Entry(path, source) if os.access(source, os.R_OK) else None
+
+
+def _openat2() -> str:
+    """"", or the name of the errno with which openat2(2) is refused here."""
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.close(files.openat2(root, b".", os.O_PATH))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    finally:
+        os.close(root)
+    return ""
 
 
 def _covered() -> tuple[str, ...]:

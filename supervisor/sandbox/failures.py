@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from supervisor.errors import HostUnfit, LaunchFailed
 from supervisor.sandbox import layers
-from supervisor.sandbox.ops import AdoptRoot, NewRoot, Op, Overlay, Proc
+from supervisor.sandbox.ops import AdoptRoot, DevPts, MoveMount, Mqueue, NewRoot, Op, Overlay, Pivot, Proc, ReadOnly, Tmpfs
 from supervisor.sandbox.wire import Failed, PlanFault
 
 NETWORKS = "sysctl -w user.max_net_namespaces=15000"
+_MOUNTS = (AdoptRoot, DevPts, MoveMount, Mqueue, NewRoot, Pivot, ReadOnly, Tmpfs)  # no step whose path could be closed to us
 OVERLAY_REFUSED = "overlay_refused"  # by the file system of a layer (NFS, another overlay, …): a plain copy needs none
 
 
@@ -34,6 +35,9 @@ def failure(failed: Failed, steps: tuple[Op, ...], switches: Mapping[str, int]) 
         return HostUnfit("building the sandbox", on=on, errno=failed.errno, remedy=layers.FILTERED)
     if isinstance(step, Overlay):
         return LaunchFailed("mounting the working copy", on=on, errno=failed.errno, code=OVERLAY_REFUSED)
+    if failed.errno == errno.EPERM or (refused and isinstance(step, _MOUNTS)):
+        # The plan does nothing that init's own namespace would not let it do: a filter or a security module forbids it.
+        return HostUnfit("building the sandbox", on=on, errno=failed.errno, remedy=layers.FILTERED)
     return LaunchFailed("building the sandbox", on=on, errno=failed.errno)
 
 

@@ -176,8 +176,8 @@ def restrict(mount: int, attributes: int) -> None:
 
 
 def _refused(doing: str, error: OSError) -> LaunchFailed | HostUnfit:
-    """A call that is not there is the host's lack; anything else is told as it is."""
-    if error.errno == errno.ENOSYS:
+    """A call that is not there, or forbidden, is the host's lack; anything else is told as it is."""
+    if error.errno in (errno.ENOSYS, errno.EPERM):
         return HostUnfit(doing, errno=error.errno, remedy=FILTERED)
     return LaunchFailed(doing, errno=error.errno)
 

@@ -24,8 +24,18 @@ COVERED = (
     "(podman: --security-opt unmask=ALL, docker: --security-opt systempaths=unconfined)"
 )
 FILTERED = (
-    "Linux 5.12 or later; inside a container, let its seccomp filter pass clone3, seccomp and the mount calls "
-    "(open_tree, move_mount, fsopen, fsconfig, fsmount, mount_setattr), or run lemni outside it"
+    "Linux 5.12 or later; inside a container, let its seccomp filter pass clone3, seccomp, openat2 and the mount calls "
+    "(open_tree, move_mount, fsopen, fsconfig, fsmount, mount_setattr, mount, umount2, pivot_root), "
+    "and let no security module of it forbid mounts; or run lemni outside it"
+)
+PROC = "mount it (mount -t proc proc /proc), or run lemni where it is mounted"
+NO_OVERLAY = (
+    "load it (modprobe overlay), and let the state directory (XDG_STATE_HOME) lie on a local file system (ext4, xfs, btrfs, "
+    "tmpfs); until then each session works on a copy of the project, which takes longer"
+)
+NO_IDMAP = (
+    "Linux 5.19 or later, and the project on a file system that has them (ext4, xfs, btrfs, tmpfs); until then the project "
+    "of another owner is copied for each session, which takes longer"
 )
 DELEGATE = (
     "run lemni below a delegated subtree (systemd-run --user --scope -p Delegate=yes lemni …) on cgroup v2, or as root; "
@@ -43,9 +53,10 @@ def describe(
     landlock_abi: int,
     apparmor: bool,
     cgroups: CgroupHost,
+    openat2: str,
     profile: Profile,
 ) -> tuple[Layer, ...]:
-    """Every layer, in the order in which they are put on."""
+    """Every layer, in the order in which they are put on. ``openat2``: "", or the errno's name with which it is refused."""
     return (
         _user(privileged, namespaces_missing, switches),
         *(_namespace(name, label, namespaces_missing) for name, label in _OTHERS),
@@ -62,8 +73,23 @@ def describe(
         _landlock(landlock_abi, profile),
         Layer("apparmor", False, f"{'offered' if apparmor else 'absent'}, and not used: lemni ships no profile for it yet"),
         *_groups(cgroups),
+        Layer(
+            "openat2", not openat2, openat2 or "the file tools cannot leave the working copy", FILTERED if openat2 else "",
+            required=True,
+        ),
         Layer("disk", True, "tmpfs sizes are enforced; the working copy is watched and bounded per file"),
     )
+
+
+def overlay(refused: str) -> Layer:
+    """Whether a working copy can be an overlay, from a trial; ``refused`` is why not, or empty."""
+    return Layer("overlay", not refused, refused or "mounted as a working copy", NO_OVERLAY if refused else "")
+
+
+def idmapped(offered: bool) -> Layer:
+    """Whether root can show a project to a sandbox's ids without a copy, from a trial."""
+    fact = "a mount with other owners was made" if offered else "the file system of the state directory refuses one"
+    return Layer("idmapped mounts", offered, fact, "" if offered else NO_IDMAP)
 
 
 _OTHERS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -170,6 +171,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @pytest.mark.parametrize(("call", "code"), [
     ("clone3", errno.ENOSYS), ("open_tree", errno.ENOSYS), ("fsopen", errno.ENOSYS), ("move_mount", errno.ENOSYS),
+    *((call, errno.EPERM) for call in ("fsopen", "fsconfig", "fsmount", "move_mount", "mount", "pivot_root")),
+    ("openat2", errno.ENOSYS), ("openat2", errno.EPERM),
 ])
 @pytest.mark.needs("seccomp")
 def test_a_machine_that_refuses_what_a_sandbox_needs_runs_nothing(repo: Path, home: Path, call: str, code: int) -> None:
@@ -182,7 +185,35 @@ def test_a_machine_that_refuses_what_a_sandbox_needs_runs_nothing(repo: Path, ho
     assert (done.returncode, done.stdout) == (125, ""), done.stderr
     assert "[sandbox_unavailable]" in done.stderr
     assert "  remedy  " in done.stderr
+    assert "seccomp filter" in done.stderr
     assert not (repo / "ran").exists()
+
+
+@pytest.mark.parametrize(("call", "layer"), [("fsopen", "trial"), ("openat2", "openat2")])
+@pytest.mark.needs("seccomp")
+def test_doctor_has_a_remedy_where_a_filter_stands_in_the_way(repo: Path, home: Path, call: str, layer: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FILTERED, call, str(errno.EPERM), *ARGV, "doctor", "--json"], cwd=repo, env=environment(home),
+        text=True, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    found = {one["name"]: one for one in json.loads(done.stdout)["layers"]}
+    assert (found[layer]["on"], "seccomp filter" in found[layer]["remedy"]) == (False, True)
+    assert found["trial"]["remedy"]
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(("words", "code"), [(("exec", "--", "true"), 125), (("doctor",), 1)])
+def test_a_machine_without_proc_is_refused_by_name(repo: Path, home: Path, words: tuple[str, ...], code: int) -> None:
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh", *ARGV, *words], cwd=repo, text=True,
+        env=environment(home), stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert "(/proc)" in done.stderr
+    assert "[sandbox_unavailable]" in done.stderr
+    assert "mount -t proc" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_timeout_ends_the_command(repo: Path, home: Path) -> None:
@@ -198,6 +229,10 @@ def test_doctor_says_whether_it_would_open(repo: Path, home: Path) -> None:
     report = json.loads(lemni("doctor", "--json", cwd=repo, home=home).out)
     assert report["fit"] is True
     assert all(layer["on"] for layer in report["layers"] if layer["required"])
+    names = {layer["name"] for layer in report["layers"]}
+    assert names >= {"openat2", "overlay", "trial"}
+    assert ("idmapped mounts" in names) == (os.geteuid() == 0)
+    assert all(set(layer) == {"name", "on", "required", "fact", "remedy"} for layer in report["layers"])
 
 
 def test_a_refusal_is_not_the_end_of_a_diff(repo: Path, home: Path) -> None:

@@ -17,7 +17,8 @@ from support.drafts import DRAFT
 
 FIT: dict[str, Any] = {
     "privileged": False, "namespaces_missing": (), "switches": {}, "proc_covered": (), "seccomp": True, "landlock_abi": 7,
-    "apparmor": False, "cgroups": CgroupHost(2, (("memory", "/x"), ("pids", "/x"), ("cpu", "/x"))), "profile": shipped(),
+    "apparmor": False, "cgroups": CgroupHost(2, (("memory", "/x"), ("pids", "/x"), ("cpu", "/x"))), "openat2": "",
+    "profile": shipped(),
 }  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def test_a_fit_machine_lacks_nothing_that_is_required() -> None:
         ("user namespace", {"namespaces_missing": ("user",)}, "CONFIG_USER_NS"),
         ("proc", {"proc_covered": ("/proc/kcore",)}, "unmask"),
         ("seccomp", {"seccomp": False}, "CONFIG_SECCOMP_FILTER"),
+        ("openat2", {"openat2": "ENOSYS"}, "seccomp filter"),
         ("network namespace", {"namespaces_missing": ("net",)}, "network namespace"),
     ],
 )
@@ -86,6 +88,8 @@ def step(kind: type[Op]) -> int:
         (Failed(None, 0, 1, PlanFault.NETWORK), RESTRICTED, "Ubuntu"),
         (Failed(None, 0, 28, PlanFault.NETWORK), {}, "max_net_namespaces"),
         (Failed(step(NewRoot), 4, 38, PlanFault.NONE), {}, "5.12"),
+        *((Failed(step(kind), 4, 1, PlanFault.NONE), {}, "seccomp filter") for kind in (NewRoot, Tmpfs)),
+        *((Failed(step(kind), 4, 13, PlanFault.NONE), {}, "security module") for kind in (NewRoot, Tmpfs)),
     ],
 )
 def test_a_step_that_the_host_refuses_is_the_hosts_fault(failed: Failed, switches: dict[str, int], words: str) -> None:
