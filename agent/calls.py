@@ -292,8 +292,9 @@ def parse_arguments(raw: str) -> dict[str, Any] | str:
         return f"The arguments were refused: {refused}"
     except json.JSONDecodeError as error:
         what = error.msg.removesuffix(" at")
+        where = f"at character {error.pos + 1} of {len(raw)}" if error.pos < len(raw) else f"but they end after {len(raw)}"
         return (
-            f"The arguments are not one complete JSON value: {what} at character {error.pos + 1} of {len(raw)}. "
+            f"The arguments are not one complete JSON value: {what} {where}. "
             "Nothing was run; send the call again with complete arguments."
         )
     if not isinstance(value, dict):

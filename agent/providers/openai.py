@@ -10,7 +10,9 @@ Redirects are not followed, so that the key goes where the configuration says an
 """
 from __future__ import annotations
 
+import errno
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -136,11 +138,14 @@ class OpenAIProvider:
 
     def _unreachable(self, error: Exception) -> ModelError:
         root = _root(error)
-        why = quoted(str(root)) or type(root).__name__
+        why, number = quoted(str(root)) or type(root).__name__, None
+        if isinstance(root, OSError) and not isinstance(root, ssl.SSLError):  # which counts by numbers of its own
+            number = root.errno if root.errno in errno.errorcode else None
+            why = os.strerror(number).lower() if number is not None else quoted(root.strerror or "") or why
         remedy = "check that the model server runs and that apiBase names its address"
         if isinstance(root, ssl.SSLCertVerificationError):
             remedy = "install the certificate of the server's authority in the system's store (update-ca-certificates)"
-        return ModelError(DOING, on=self._endpoint.url, why=why, code="model_unreachable", remedy=remedy)
+        return ModelError(DOING, on=self._endpoint.url, why=why, errno=number, code="model_unreachable", remedy=remedy)
 
 
 def _root(error: BaseException) -> BaseException:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -18,6 +19,14 @@ def propose(tool: str, raw: str | dict[str, Any], catalogue: Catalogue = ALL) ->
     read = parse_arguments(text)
     fault = read if isinstance(read, str) else ""
     return catalogue.propose(Call("c00000001", tool, text, None if isinstance(read, str) else read, fault))
+
+
+@pytest.mark.parametrize("raw", ["{", '{"path"', '{"path": "a"', "[1,", '"half'])
+def test_arguments_that_end_too_early_are_never_said_to_go_on(raw: str) -> None:
+    fault = parse_arguments(raw)
+    assert isinstance(fault, str)
+    found = re.search(r"character (\d+) of (\d+)", fault)
+    assert found is None or int(found[1]) <= int(found[2]), fault
 
 
 def test_the_catalogue_is_that_of_the_supervisor_in_its_order() -> None:
