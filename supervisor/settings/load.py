@@ -7,7 +7,8 @@ import hashlib
 import os
 import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -71,30 +72,44 @@ def load_policy(files: SettingFiles, root: bytes, user: str) -> Policy:
     """
     sets = command_sets()
     path = os.fsdecode(root)
-    admin = read_policy(files.admin_policy, frozenset({0}))
-    own = read_policy(files.user_policy, frozenset({0, os.getuid()}))
+    admin = read_policy(files.admin_policy, frozenset({0}), Fault.ADMINISTRATOR)
+    own = read_own_policy(files)
     first = admin or own
     if first is None:
         return resolve(Section(), origin="none", sha256=hashlib.sha256(b"").hexdigest(), project=None, sets=sets)
-    section, project = first.select(path, user)
-    policy = resolve(
-        section, origin="administrator" if admin else "user", sha256=first.sha256, project=project, sets=sets
-    )
+    with _whose(Fault.ADMINISTRATOR if admin else Fault.USER):
+        section, project = first.select(path, user)
+        policy = resolve(
+            section, origin="administrator" if admin else "user", sha256=first.sha256, project=project, sets=sets
+        )
     if admin and own:
-        mine, _ = own.select(path, user)
-        policy = restrict(policy, mine, source=own.source, sets=sets)
+        with _whose(Fault.USER):
+            mine, _ = own.select(path, user)
+            policy = restrict(policy, mine, source=own.source, sets=sets)
         both = hashlib.sha256(bytes.fromhex(admin.sha256) + bytes.fromhex(own.sha256)).hexdigest()
         policy = replace(policy, sha256=both)
     return policy
 
 
-def read_policy(path: Path, owners: frozenset[int]) -> PolicyFile | None:
-    """One policy file, or None where there is none. What is wrong with a file that may be yours is yours to mend."""
-    try:
+def read_policy(path: Path, owners: frozenset[int], fault: Fault) -> PolicyFile | None:
+    """One policy file, or None where there is none. ``fault``: who mends what is wrong with it."""
+    with _whose(fault):
         data = _trusted(path, owners, PolicyError, "policy_untrusted")
         return None if data is None else parse_policy(data, str(path))
+
+
+def read_own_policy(files: SettingFiles) -> PolicyFile | None:
+    """The user's own policy file: theirs to mend, also where the user is root."""
+    return read_policy(files.user_policy, frozenset({0, os.getuid()}), Fault.USER)
+
+
+@contextmanager
+def _whose(fault: Fault) -> Iterator[None]:
+    """What is wrong with a policy meanwhile is this party's to mend."""
+    try:
+        yield
     except PolicyError as wrong:
-        wrong.fault = Fault.ADMINISTRATOR if owners == frozenset({0}) else Fault.USER
+        wrong.fault = fault
         raise
 
 
@@ -135,7 +150,7 @@ def write_starter(files: SettingFiles, root: bytes) -> Path:
     if any(not char.isprintable() for char in path):
         raise PolicyError("write a starter policy", on=repr(path), why="the path has characters that YAML cannot hold")
     entry = starter.project_entry(path, _top_level(root))
-    present = read_policy(target, frozenset({0, os.getuid()}))
+    present = read_own_policy(files)
     if present is None:
         text = starter.starter_text(entry)
     else:

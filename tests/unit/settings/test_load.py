@@ -15,7 +15,7 @@ from supervisor.settings.load import (
     load_config,
     load_policy,
     process_environment,
-    read_policy,
+    read_own_policy,
     starter_policy,
     write_starter,
 )
@@ -131,6 +131,22 @@ def test_an_unreadable_file_is_refused(files: SettingFiles) -> None:
     assert refused.value.errno_name == "EACCES"
 
 
+WRONG = (
+    "version: 1\ndefaults: {tools: {Read: yes}}",
+    "version: 1\ndefaults: {nonsense: 1}",
+    "version: 1\ndefaults: {profile: nowhere}",
+    "version: 1\nsomething: [",
+)
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_the_users_own_file_is_the_users_to_mend(files: SettingFiles, text: str) -> None:
+    put(files.user_policy, text)
+    with pytest.raises(PolicyError) as refused:
+        load_policy(files, ROOT, "ada")
+    assert refused.value.fault is Fault.USER
+
+
 def test_an_invalid_file_is_never_a_default(files: SettingFiles) -> None:
     put(files.user_policy, "version: 1\ndefaults: {tools: {Read: yes}}")
     with pytest.raises(PolicyError) as refused:
@@ -193,7 +209,7 @@ def test_a_second_repository_is_added_and_the_first_kept(files: SettingFiles, re
     other = tmp_path / "other"
     other.mkdir()
     write_starter(files, os.fsencode(other))
-    policy = read_policy(files.user_policy, frozenset({0, ME}))
+    policy = read_own_policy(files)
     assert policy is not None
     assert [project.id for project in policy.projects] == ["my-repo", "other"]
     assert load_policy(files, os.fsencode(other), "ada").tool("Bash") is Verdict.ALLOW
