@@ -53,12 +53,21 @@ def _compile(pattern: str) -> LinearPattern:
     options.encoding = re2.Options.Encoding.UTF8
     options.never_nl = True
     try:
-        compiled: LinearPattern = re2.compile("(?m)" + pattern, options)
-        # Compiled from text, used on bytes: the same expression, given as bytes, searches bytes
-        compiled = re2.compile(("(?m)" + pattern).encode("utf-8"), options)
-    except (re2.error, UnicodeEncodeError) as error:
-        raise CannotServe(f"the pattern is not valid RE2: {error}") from None
+        re2.compile(pattern, options)  # by itself first, so that an error speaks of what was asked alone
+        # Used on bytes: an expression that is given as bytes searches bytes
+        compiled: LinearPattern = re2.compile(("(?m)" + pattern).encode("utf-8"), options)
+    except UnicodeEncodeError:
+        raise CannotServe("the pattern is not valid Unicode") from None
+    except re2.error as error:
+        raise CannotServe(f'the pattern "{pattern}" is not valid RE2: {_reason(error, pattern)}') from None
     return compiled
+
+
+def _reason(error: Exception, pattern: str) -> str:
+    """RE2's own word, which it gives as bytes, without the pattern that it may repeat."""
+    said = error.args[0] if error.args else ""
+    text = said.decode("utf-8", "backslashreplace") if isinstance(said, bytes) else str(said)
+    return text.removesuffix(f": {pattern}")
 
 
 def _glob(glob: str | None) -> tuple[LinearPattern, bool] | None:

@@ -39,6 +39,16 @@ def text(result: object) -> str:
     return result.text
 
 
+@pytest.mark.parametrize(("pattern", "reason"), [
+    ("(", "missing )"), ("[", "missing ]"), ("*a", "no argument for repetition operator: *"),
+    ("[z-a]", "invalid character class range: z-a"), ("a{1001}", "invalid repetition size: {1001}"), ("\\", "trailing \\"),
+])
+def test_a_wrong_pattern_is_answered_with_itself_and_the_reason(view: FileView, pattern: str, reason: str) -> None:
+    refused = view.search(SearchCall(pattern, ".", None))
+    assert isinstance(refused, Failed)
+    assert refused.text == f'.: the pattern "{pattern}" is not valid RE2: {reason}'
+
+
 def test_read_windows(view: FileView, root: Path) -> None:
     assert text(view.read(ReadCall("a.txt"))) == "one\ntwo\nthree\n"
     assert text(view.read(ReadCall("/workspace/src/../a.txt", 2, 1))).startswith("two\n[more lines follow")
