@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,18 @@ def test_the_demo_repairs_the_project(home: Path, tmp_path: Path) -> None:
     assert "failed [" not in shown
     assert "refused [" not in shown
     assert os.listdir(home) == []
+    for line in picture():
+        assert _measured(line) in _measured(shown), line
+
+
+def picture() -> list[str]:
+    """The lines of README's picture; of the answer, which is broken there, each part."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    return text.partition("<!-- picture -->")[2].partition("<!-- end of picture -->")[0].split("```")[1].strip().splitlines()
+
+
+def _measured(text: str) -> str:
+    """The text without what differs from run to run and from machine to machine: ids, numbers with a unit, layers."""
+    text = re.sub(r"\b01[0-9a-z]{24}\b", "ID", text)
+    text = re.sub(r"\b[0-9]+(\.[0-9]+)? ?(ms|s|B|[KMG]iB|process(es)?|layers?|entries)\b", "N", text)
+    return re.sub(r"off: .*|^! .*", "", text, flags=re.MULTILINE)
