@@ -8,6 +8,7 @@ import codecs
 import re
 from collections import deque
 
+from agent.cli.numbers import counted
 from agent.cli.terminal import DIM, RED, err, paint
 from agent.cli.visible import visible
 
@@ -74,7 +75,7 @@ class Output:
             if line:
                 self._end_line(stream)
         if (left := self._hidden - len(self._tail)) > 0:
-            err("  " + paint(f"│ … {left} more lines", DIM))
+            err("  " + paint(f"│ … {counted(left, 'more line')}", DIM))
         for shown in self._tail:
             err(shown)
 

@@ -13,6 +13,7 @@ import trio
 from agent.auth.local import identify
 from agent.cli import problems, signals
 from agent.cli.harden import harden
+from agent.cli.numbers import size
 from agent.cli.store import standing
 from agent.cli.summary import summary
 from agent.cli.terminal import RED, YELLOW, OutputGone, err, out, paint, silence
@@ -47,7 +48,7 @@ def run(words: Sequence[str], timeout: float | None) -> int:
         err(paint("stopped: ", RED) + visible(outcome.closing.stop.text, lines=False))
     dropped = 0 if outcome.execution is None else outcome.execution.dropped_stdout + outcome.execution.dropped_stderr
     if dropped:
-        err(paint(f"{dropped} bytes of output beyond the bound were dropped", RED))
+        err(paint(f"{size(dropped)} of output beyond the bound dropped", RED))
     if outcome.closing.changes is not None and outcome.closing.changes.entries:
         summary(outcome.closing)
     if relay.gone is not None and relay.gone.errno != errno.EPIPE:  # a reader that has enough changes nothing
@@ -108,6 +109,8 @@ class Relay:
             raise BrokenPipeError from None  # the command learns it as it would outside; its changes are kept
 
     def notice(self, code: str, text: str) -> None:
+        if code.startswith("refused_"):  # of the command itself: said at the end, in words for a person
+            return
         if text in self._told:  # a session's account repeats what it announced
             return
         self._told.add(text)

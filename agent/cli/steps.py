@@ -184,7 +184,7 @@ def shortened(lines: list[str]) -> list[str]:
     if len(lines) <= HEAD_LINES + TAIL_LINES:
         return lines
     left = len(lines) - HEAD_LINES - TAIL_LINES
-    return [*lines[:HEAD_LINES], paint(f"… {left} more lines", DIM), *lines[-TAIL_LINES:]]
+    return [*lines[:HEAD_LINES], paint(f"… {counted(left, 'more line')}", DIM), *lines[-TAIL_LINES:]]
 
 
 def ended(execution: Execution) -> str:

@@ -10,8 +10,10 @@ from supervisor.guard.lattice import Judgement
 from supervisor.types import Reason, Stop, StopKind
 
 _UNITS = {"actions": "actions", "minutes": "minutes", "modelBytes": "bytes exchanged with the model", "commands": "commands"}
-_RESOURCES = {
-    "memory": "memory in bytes", "processes": "processes", "cpu_seconds": "CPU seconds", "wall_seconds": "seconds of duration",
+_BYTES = {"memory": "memory", "disk": "disk space"}
+_RESOURCES = {  # the unit, for one and for any other number, and what is counted
+    "processes": ("process", "processes", ""), "cpu_seconds": ("s", "s", " of CPU time"), "wall_seconds": ("s", "s", ""),
+    "inodes": ("file", "files", ""),
 }
 
 
@@ -27,6 +29,11 @@ def refused(tool: str, judgement: Judgement) -> str:
             return f"{tool} refused: {why}. It was not run. Write it differently."
         case _:
             return f"{tool} refused: {why}. It was not run: do not retry, continue with the other tools."
+
+
+def refused_command(judgement: Judgement) -> str:
+    """A command of the person's own (`lemni exec`), in words for a person."""
+    return f"{judgement.why or 'the policy refuses it'}; nothing was run"
 
 
 def nobody_to_ask(tool: str, judgement: Judgement) -> str:
@@ -80,9 +87,17 @@ def stop_for_loop(tool: str, shown: str, threshold: int, count: int) -> Stop:
 
 
 def stop_for_resource(resource: str, limit: int, used: int) -> Stop:
-    unit = _RESOURCES.get(resource, resource)
-    text = f"Resource limit: the sandbox exceeded its limit of {limit} {unit} (used: {used}). The task may not be finished."
+    allowed, reached = (_amount(resource, number) for number in (limit, used))
+    text = f"Resource limit: the sandbox exceeded its limit of {allowed} (used: {reached}). The task may not be finished."
     return Stop(StopKind.RESOURCE, resource, limit, used, text)
+
+
+def _amount(resource: str, number: int) -> str:
+    if resource in _BYTES:
+        mebibytes = number / (1 << 20)
+        return (f"{mebibytes:.0f} MiB" if mebibytes.is_integer() else f"{mebibytes:.1f} MiB") + f" of {_BYTES[resource]}"
+    one, many, of = _RESOURCES.get(resource, (resource, resource, ""))
+    return f"{number} {one if number == 1 else many}{of}"
 
 
 def stop_by_person() -> Stop:

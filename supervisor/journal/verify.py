@@ -163,7 +163,8 @@ def _read_ledger(path: Path) -> tuple[list[Anchor], list[Finding]]:
             anchors[entry["journal"]] = Anchor(opened.journal, opened.session, opened.first, entry["head"], entry["entries"])
     verdict, reason = _by_itself(reading)
     if verdict is Verdict.UNSEALED and reading.entries:
-        verdict, reason = Verdict.OK, f"{len(anchors)} journals anchored"  # the ledger is never closed
+        plural = "" if len(anchors) == 1 else "s"
+        verdict, reason = Verdict.OK, f"{len(anchors)} journal{plural} anchored"  # the ledger is never closed
     return list(anchors.values()), [_finding(path, reading, verdict, reason)]
 
 

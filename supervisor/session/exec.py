@@ -14,11 +14,12 @@ import trio
 from supervisor.guard.judge import judge_exec
 from supervisor.guard.lattice import Judgement
 from supervisor.guard.protocol import ActionFinished
+from supervisor.guard.refusals import refused_command
 from supervisor.session.execute import Executor
 from supervisor.session.live import compose
 from supervisor.session.prepare import Prepared, state_of
 from supervisor.session.request import OWN_FAILURE, ExecOutcome, Outcome, RefuseAll, SessionRequest, Watcher
-from supervisor.types import Action, BashCall, CallState, Proposal, StopKind
+from supervisor.types import Action, BashCall, CallState, Proposal, StopKind, Verdict
 from supervisor.workspace.project import find_project
 from supervisor.workspace.store import Store
 
@@ -52,7 +53,10 @@ async def run_exec(
             raise
         closing = await session.finish(Outcome.DONE)
     ran = result.execution
-    refusal = result.text if result.state is CallState.CANCELED and closing.stop is None else None
+    refusal = None
+    if result.state is CallState.CANCELED and closing.stop is None:
+        verdict = judge_exec(session.policy, words)  # the result's own text speaks to a model
+        refusal = result.text if verdict.verdict is Verdict.ALLOW else refused_command(verdict)
     stopped = closing.stop is not None and closing.stop.kind is not StopKind.FAILURE
     if stopped:
         exit_code = closing.exit

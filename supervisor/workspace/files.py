@@ -133,7 +133,7 @@ class FileView:
             _replace(fd, data)
         finally:
             os.close(fd)
-        return Done(f"wrote {len(data)} bytes", path, hashlib.sha256(data).hexdigest(), len(data))
+        return Done(f"wrote {len(data)} byte{'' if len(data) == 1 else 's'}", path, hashlib.sha256(data).hexdigest(), len(data))
 
     def _edit(self, path: bytes, call: EditCall) -> Done:
         fd = self._tree.open_file(path, os.O_RDWR)  # read and written through one descriptor: no swap in between

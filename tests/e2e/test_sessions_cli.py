@@ -100,7 +100,11 @@ def test_a_session_is_listed_with_what_lemni_returned(repo: Path, home: Path, sc
 
 
 def test_a_refused_command_is_listed_as_refused(repo: Path, home: Path) -> None:
-    assert lemni("exec", "--", "sudo", "id", cwd=repo, home=home).code == 125
+    ended = lemni("exec", "--", "sudo", "id", cwd=repo, home=home)
+    assert (ended.code, ended.out) == (125, "")
+    assert ended.err.count("refused: ") == 1
+    assert ended.err.count("privilege elevation") == 1
+    assert "retry" not in ended.err  # a person is not told what a model is
     assert latest(repo, home)["exit"] == 125
 
 

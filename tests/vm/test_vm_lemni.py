@@ -61,5 +61,5 @@ def test_a_limit_is_named_and_ends_with_3(machine: Machine, person: Person) -> N
     finally:
         machine.run("rm", policy)
     assert ended.code == 3, str(ended)
-    assert "67108864 memory in bytes" in ended.err
+    assert "64 MiB of memory" in ended.err
     assert machine.run("sh", "-c", LEFT).out == ""

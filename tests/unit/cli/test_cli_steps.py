@@ -194,7 +194,7 @@ def test_a_result_says_what_came_of_it(result: Result, says: str, shown: Shown) 
 
 
 @pytest.mark.parametrize(
-    ("action", "text"), [(WriteCall("a", "x"), "wrote 1 bytes"), (EditCall("a", "o", "n", True), "2 replacements")]
+    ("action", "text"), [(WriteCall("a", "x"), "wrote 1 byte"), (EditCall("a", "o", "n", True), "2 replacements")]
 )
 def test_a_change_says_what_it_did(action: Action, text: str, shown: Shown) -> None:
     Steps().result(proposal(action, "Write"), Result("c1", CallState.DONE, text))

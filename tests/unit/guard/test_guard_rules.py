@@ -6,6 +6,7 @@ import itertools
 import pytest
 
 from supervisor.errors import InternalError
+from supervisor.guard import refusals
 from supervisor.guard.budget import MINUTE, Budget
 from supervisor.guard.calls import FINAL, TRANSITIONS, advance
 from supervisor.guard.judge import judge, judge_exec
@@ -172,3 +173,14 @@ def test_only_the_tables_transitions() -> None:
         else:
             with pytest.raises(InternalError):
                 advance(one, other)
+
+
+@pytest.mark.parametrize(("resource", "limit", "used", "words"), [
+    ("memory", 128 << 20, (128 << 20) + 4096, "its limit of 128 MiB of memory (used: 128.0 MiB of memory)"),
+    ("disk", 3 << 19, 2 << 20, "its limit of 1.5 MiB of disk space (used: 2 MiB of disk space)"),
+    ("processes", 1, 2, "its limit of 1 process (used: 2 processes)"),
+    ("cpu_seconds", 600, 601, "its limit of 600 s of CPU time (used: 601 s of CPU time)"),
+    ("inodes", 5000, 5001, "its limit of 5000 files (used: 5001 files)"),
+])
+def test_a_limit_is_told_in_its_unit(resource: str, limit: int, used: int, words: str) -> None:
+    assert words in refusals.stop_for_resource(resource, limit, used).text
