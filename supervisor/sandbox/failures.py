@@ -6,10 +6,23 @@ from collections.abc import Mapping
 
 from supervisor.errors import HostUnfit, LaunchFailed
 from supervisor.sandbox import layers
-from supervisor.sandbox.ops import AdoptRoot, DevPts, MoveMount, Mqueue, NewRoot, Op, Overlay, Pivot, Proc, ReadOnly, Tmpfs
+from supervisor.sandbox.ops import (
+    AdoptRoot,
+    DevPts,
+    MoveMount,
+    Mqueue,
+    NewRoot,
+    Op,
+    Overlay,
+    Pivot,
+    Proc,
+    ReadOnly,
+    Tmpfs,
+    UnshareCgroup,
+)
 from supervisor.sandbox.wire import Failed, PlanFault
 
-NETWORKS = "sysctl -w user.max_net_namespaces=15000"
+NAMESPACES = "a limit of user.max_*_namespaces is reached: `sysctl -a -r max_.*_namespaces` shows them, sysctl -w raises one"
 _MOUNTS = (AdoptRoot, DevPts, MoveMount, Mqueue, NewRoot, Pivot, ReadOnly, Tmpfs)  # no step whose path could be closed to us
 OVERLAY_REFUSED = "overlay_refused"  # by the file system of a layer (NFS, another overlay, …): a plain copy needs none
 
@@ -19,7 +32,7 @@ def failure(failed: Failed, steps: tuple[Op, ...], switches: Mapping[str, int]) 
     refused = failed.errno in (errno.EPERM, errno.EACCES)
     restricted = refused and switches.get("apparmor_restrict_unprivileged_userns") == 1
     if failed.fault is PlanFault.NETWORK:
-        remedy = NETWORKS if failed.errno == errno.ENOSPC else layers.UBUNTU if restricted else layers.FILTERED
+        remedy = NAMESPACES if failed.errno == errno.ENOSPC else layers.UBUNTU if restricted else layers.FILTERED
         return HostUnfit("making a network namespace", errno=failed.errno, remedy=remedy)
     if failed.step is None or failed.step >= len(steps):
         return LaunchFailed("checking the plan", why=failed.fault.name.lower(), code="plan_refused")
@@ -33,6 +46,8 @@ def failure(failed: Failed, steps: tuple[Op, ...], switches: Mapping[str, int]) 
         return HostUnfit("building inside the user namespace", on=on, errno=failed.errno, remedy=layers.UBUNTU)
     if failed.errno == errno.ENOSYS:
         return HostUnfit("building the sandbox", on=on, errno=failed.errno, remedy=layers.FILTERED)
+    if isinstance(step, UnshareCgroup) and failed.errno == errno.ENOSPC:
+        return HostUnfit("making a cgroup namespace", errno=failed.errno, remedy=NAMESPACES)
     if isinstance(step, Overlay):
         return LaunchFailed("mounting the working copy", on=on, errno=failed.errno, code=OVERLAY_REFUSED)
     if failed.errno == errno.EPERM or (refused and isinstance(step, _MOUNTS)):
@@ -53,5 +68,7 @@ def unfit(error: LaunchFailed, switches: Mapping[str, int]) -> LaunchFailed | Ho
     if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS):
         return error
     fact, remedy = layers.userns_remedy(switches)
+    if error.errno == errno.ENOSPC and not fact:
+        return HostUnfit(error.doing, errno=error.errno, remedy=NAMESPACES)
     remedies = remedy or "; ".join((layers.DEBIAN, layers.UBUNTU, layers.RHEL))
     return HostUnfit("making a user namespace", why=fact or error.why or error.doing, errno=error.errno, remedy=remedies)

@@ -1,16 +1,17 @@
 """Layers in words: each thing that can be missing has its fact, and its remedy where there is one."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from profiles.load import shipped
-from supervisor.errors import HostUnfit
+from supervisor.errors import HostUnfit, LaunchFailed
 from supervisor.sandbox import failures, layers
 from supervisor.sandbox.groups import CgroupHost
-from supervisor.sandbox.ops import NewRoot, Op, Overlay, Proc, TakeIds, Tmpfs
-from supervisor.sandbox.plan import whole
+from supervisor.sandbox.ops import NewRoot, Op, Overlay, Proc, TakeIds, Tmpfs, UnshareCgroup
+from supervisor.sandbox.plan import seal, whole
 from supervisor.sandbox.wire import Failed, PlanFault
 from supervisor.types import Layer
 from support.drafts import DRAFT
@@ -86,7 +87,7 @@ def step(kind: type[Op]) -> int:
         (Failed(step(TakeIds), 3, 1, PlanFault.NONE), RESTRICTED, "Ubuntu"),
         (Failed(step(NewRoot), 4, 13, PlanFault.NONE), RESTRICTED, "Ubuntu"),
         (Failed(None, 0, 1, PlanFault.NETWORK), RESTRICTED, "Ubuntu"),
-        (Failed(None, 0, 28, PlanFault.NETWORK), {}, "max_net_namespaces"),
+        (Failed(None, 0, 28, PlanFault.NETWORK), {}, "namespaces"),
         (Failed(step(NewRoot), 4, 38, PlanFault.NONE), {}, "5.12"),
         *((Failed(step(kind), 4, 1, PlanFault.NONE), {}, "seccomp filter") for kind in (NewRoot, Tmpfs)),
         *((Failed(step(kind), 4, 13, PlanFault.NONE), {}, "security module") for kind in (NewRoot, Tmpfs)),
@@ -97,6 +98,16 @@ def test_a_step_that_the_host_refuses_is_the_hosts_fault(failed: Failed, switche
     assert isinstance(error, HostUnfit)
     assert error.remedy is not None
     assert words in error.remedy
+
+
+def test_a_limit_on_namespaces_is_told_as_one() -> None:
+    steps = seal(replace(DRAFT, joins=2), None, b"")
+    number = next(i for i, op in enumerate(steps) if isinstance(op, UnshareCgroup))
+    full = failures.failure(Failed(number, 2, 28, PlanFault.NONE, 1), steps, {})
+    assert "max_" in str(full.remedy)
+    assert "max_*_namespaces" in str(failures.unfit(LaunchFailed("creating the namespaces", errno=28), {}).remedy)
+    none = failures.unfit(LaunchFailed("creating the namespaces", errno=28), {"max_user_namespaces": 0})
+    assert "RHEL" in str(none.remedy)
 
 
 def test_any_other_step_is_named_with_its_operand() -> None:
