@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from native import files
@@ -23,8 +23,10 @@ from supervisor.workspace.blobs import Blobs, Digest, digest, is_hollow, open_re
 from supervisor.workspace.changes import ChangeSet, Entry, Kind, State, changed
 from supervisor.workspace.exclusions import Exclusions
 from supervisor.workspace.gitnames import is_git_name
+from supervisor.workspace.gitwork import GitWork, Layers, is_told
 from supervisor.workspace.ignore import IgnoreRules
-from supervisor.workspace.trees import inside
+from supervisor.workspace.overlay import attribute
+from supervisor.workspace.trees import inside, lstat
 
 _LONGEST_PATH: Final = 4095  # bytes, as a single system call takes: nobody could use what is deeper
 _ALL_PATHS: Final = 256 << 20  # bytes of all paths together: a session must not fill the supervisor's memory with names
@@ -37,7 +39,8 @@ _GONE: Final = "it was deleted or moved in the project after the session began"
 class Rules:
     """What the comparison must know of the session. Paths are relative to the project's root.
 
-    ``masked`` are hidden from the session, ``kept`` belong to git or to lemni itself: both never enter a change set.
+    ``masked`` are hidden from the session, ``kept`` belong to lemni itself, ``gits`` to git by another name: none of them ever
+    enters a change set. ``seeds``: files that the session found instead of the developer's.
     """
 
     opened_ns: int
@@ -45,6 +48,8 @@ class Rules:
     masked: frozenset[bytes]
     kept: frozenset[bytes]
     debris: IgnoreRules
+    gits: frozenset[bytes] = frozenset()
+    seeds: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
 class Collector:
@@ -56,6 +61,8 @@ class Collector:
         self.blobs = blobs
         self.entries: dict[bytes, Entry] = {}
         self.notices: list[str] = []
+        self._gitwork = GitWork()
+        self._gits: set[bytes] = set()  # those in the project that the session changed
         self._path_bytes = 0
         self._excluded: set[bytes] = set()
 
@@ -73,16 +80,35 @@ class Collector:
                 self._add(replace(self.entries[path], refused=lookalikes.WHY))
         left_out = len(self.notices) - _NOTICES
         notices = self.notices[:_NOTICES] + ([f"… and {left_out} more notices of this kind"] if left_out > 0 else [])
+        if (told := self._gitwork.notice) is not None:
+            notices.insert(0, told)
         return ChangeSet.of(self.entries.values(), notices)
 
     def skips(self, path: bytes, name: bytes) -> bool:
-        """Whether a path belongs to git or to lemni: it is not even looked at."""
-        return is_git_name(name) or path in self.rules.kept
+        """Whether a path belongs to git or to lemni: it never enters the change set."""
+        return is_git_name(name) or path in self.rules.gits or path in self.rules.kept
 
-    def skips_beneath(self, path: bytes) -> bool:
-        """The same for a path that was not reached step by step."""
+    def skipped_above(self, path: bytes) -> bytes | None:
+        """The path itself, or the outermost one above it, that is skipped."""
         parts = path.split(b"/")
-        return any(self.skips(b"/".join(parts[: depth + 1]), part) for depth, part in enumerate(parts))
+        tops = (b"/".join(parts[: depth + 1]) for depth, part in enumerate(parts))
+        return next((top for top, name in zip(tops, parts, strict=True) if self.skips(top, name)), None)
+
+    def look_at_git(self, path: bytes, layers: Layers, seen: set[bytes]) -> None:
+        """Note whether the session changed what is skipped at this path and in the copy; what is lemni's own is left alone."""
+        if path not in self.rules.kept and path not in self.rules.masked and layers.is_changed(path, seen):
+            self._git_changed(path)
+
+    def gone_from_git(self, top: bytes, path: bytes) -> None:
+        """Note that a plain copy lost ``path``, which ``top`` is or holds."""
+        if top not in self._gits and (path == top or is_told(path[len(top) + 1 :])):
+            self._git_changed(top)
+
+    def look_at_git_copy(self, layers: Layers, shown: bytes) -> None:
+        """The same for a git directory outside the project, which has a copy of its own."""
+        seen: set[bytes] = set()
+        if layers.is_changed(b"", seen) or any(path not in seen and is_told(path) for path in layers.made or ()):
+            self._gitwork.add(shown)
 
     @contextlib.contextmanager
     def below(self, directory: bytes) -> Iterator[int | None]:
@@ -112,7 +138,7 @@ class Collector:
             if after is not None:
                 self._add(Entry(path, None, after, "", refused or "it is excluded from the session's context"))
             return is_directory
-        below = _lstat(lower, name)
+        below = lstat(lower, name)
         after, refused = self._after(path, parent, name, status)
         if after is None:
             return False
@@ -138,7 +164,7 @@ class Collector:
             return
         try:
             name = os.path.basename(path)
-            status = _lstat(parent, name)
+            status = lstat(parent, name)
             if status is None or self.skips(path, name) or path in self.rules.masked:
                 return
             if stat.S_ISDIR(status.st_mode) and not self._delete_beneath(path):
@@ -195,14 +221,22 @@ class Collector:
             self._excluded.add(path)
         return excluded
 
+    def _git_changed(self, path: bytes) -> None:
+        self._remember(path)
+        self._gits.add(path)
+        self._gitwork.add(path)
+
     def _add(self, entry: Entry) -> None:
-        self._path_bytes += len(entry.path)
+        self._remember(entry.path)
+        self.entries[entry.path] = entry
+
+    def _remember(self, path: bytes) -> None:
+        self._path_bytes += len(path)
         if self._path_bytes > _ALL_PATHS:
             raise WorkspaceError(
                 "listing what the session changed", why="the names of the changed files alone are over 256 MiB",
                 code="changes_too_large",
             )
-        self.entries[entry.path] = entry
 
     def _is_debris(self, path: bytes, before: State | None, after: State | None) -> bool:
         if after is None:  # a deletion is always proposed: or the directory above it could not go
@@ -226,7 +260,7 @@ class Collector:
             try:
                 for _, name in files.entries(fd):
                     child = directory + b"/" + name
-                    status = _lstat(fd, name)
+                    status = lstat(fd, name)
                     if status is None:
                         continue
                     if self.skips(child, name) or child in self.rules.masked or len(child) > _LONGEST_PATH:
@@ -314,7 +348,7 @@ class Collector:
         if parent is None:
             return False
         try:
-            return _lstat(parent, os.path.basename(path)) is not None
+            return lstat(parent, os.path.basename(path)) is not None
         finally:
             os.close(parent)
 
@@ -337,16 +371,18 @@ class Collector:
 def collect_overlay(upper: int, collector: Collector) -> ChangeSet:
     """Compare an overlay's upper layer (a descriptor of its root) with the tree that ``collector`` holds as the lower one."""
     stack: list[tuple[bytes, bool]] = [(b"", False)]
+    layers = Layers(upper, collector.lower, collector.rules.seeds, None)
     while stack:
         directory, opaque = stack.pop()
         with inside(upper, directory) as here, collector.below(directory) as lower:
             _refuse_redirects(here, directory)
-            opaque = opaque or _attribute(here, None, "opaque") is not None
+            opaque = opaque or attribute(here, None, "opaque") is not None
             seen: set[bytes] = set()
             for _, name in files.entries(here):
                 path = directory + b"/" + name if directory else name
                 seen.add(name)
                 if collector.skips(path, name):
+                    collector.look_at_git(path, layers, set())
                     continue
                 status = os.stat(name, dir_fd=here, follow_symlinks=False)
                 if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
@@ -365,29 +401,11 @@ def _came(collector: Collector, path: bytes, directory: int, name: bytes) -> boo
     The mark of overlayfs says only that it came from *some* path below: the session may have moved it here. Where the
     developer's directory is as it was, it did; where names changed there too, the developer's deletion is assumed.
     """
-    return _attribute(directory, name, "origin") is not None and collector.names_changed(path)
-
-
-def _attribute(directory: int, name: bytes | None, what: str) -> bytes | None:
-    """An extended attribute of overlayfs; ``user.`` as unprivileged mounts write it, ``trusted.`` as privileged ones do."""
-    path = b"/proc/self/fd/%d" % directory + (b"/" + name if name is not None else b"")
-    for space in ("user", "trusted"):
-        with contextlib.suppress(OSError):
-            return os.getxattr(path, f"{space}.overlay.{what}", follow_symlinks=name is None)
-    return None
+    return attribute(directory, name, "origin") is not None and collector.names_changed(path)
 
 
 def _refuse_redirects(directory: int, path: bytes) -> None:
     """Sandboxes mount without ``redirect_dir`` and ``metacopy``; a layer that has such marks would be misread."""
     for what in ("redirect", "metacopy"):
-        if _attribute(directory, None, what) is not None:
+        if attribute(directory, None, what) is not None:
             raise WorkspaceError("comparing the working copy", on=os.fsdecode(path), why=f"the overlay uses {what}")
-
-
-def _lstat(directory: int | None, name: bytes) -> os.stat_result | None:
-    if directory is None:
-        return None
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return None

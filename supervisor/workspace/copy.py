@@ -17,6 +17,7 @@ from native import files
 from supervisor.errors import WorkspaceError
 from supervisor.workspace.changes import ChangeSet
 from supervisor.workspace.collect import Collector
+from supervisor.workspace.gitwork import Layers
 from supervisor.workspace.overlay import Seeds
 from supervisor.workspace.trees import inside
 
@@ -210,6 +211,7 @@ def collect_copy(copy: int, baseline: Baseline, collector: Collector) -> ChangeS
     """Compare a plain copy with what was put into it; what differs is compared with the developer's tree."""
     stack = [b""]
     seen: set[bytes] = set()
+    layers = Layers(copy, collector.lower, collector.rules.seeds, baseline.made)
     while stack:
         directory = stack.pop()
         with inside(copy, directory) as here, collector.below(directory) as lower:
@@ -217,13 +219,21 @@ def collect_copy(copy: int, baseline: Baseline, collector: Collector) -> ChangeS
                 path = directory + b"/" + name if directory else name
                 seen.add(path)
                 if collector.skips(path, name):
+                    collector.look_at_git(path, layers, seen)
                     continue
                 status = os.stat(name, dir_fd=here, follow_symlinks=False)
                 if letter != "d" and baseline.made.get(path) == (status.st_ino, status.st_ctime_ns):
                     continue
                 if collector.compare(path, here, name, status, lower, came=path in baseline.made):
                     stack.append(path)
-    gone = {path for path in baseline.made if path not in seen and not collector.skips_beneath(path)}
+    gone: set[bytes] = set()
+    for path in baseline.made:
+        if path in seen:
+            continue
+        if (top := collector.skipped_above(path)) is None:
+            gone.add(path)
+        elif (above := os.path.dirname(top)) == b"" or above in seen:  # else it is told with the directory that went
+            collector.gone_from_git(top, path)
     for path in gone:
         if os.path.dirname(path) not in gone:
             collector.delete(path)

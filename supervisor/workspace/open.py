@@ -25,6 +25,7 @@ from supervisor.workspace.collect import Collector, Rules, collect_overlay
 from supervisor.workspace.copy import Baseline, CopyLayers, collect_copy, make_copy
 from supervisor.workspace.exclusions import Exclusions
 from supervisor.workspace.gitdirs import GITDIR, WORKDIR, GitCopies, git_copies
+from supervisor.workspace.gitwork import Layers
 from supervisor.workspace.ignore import IgnoreRules
 from supervisor.workspace.overlay import OverlayLayers, Seeds, make_layers
 from supervisor.workspace.project import Project
@@ -54,7 +55,8 @@ class Workspace:
     looked: bool
     _reader: tuple[int, int] | None = field(repr=False)  # by whose ids files are read inside; None: the caller's
     _rules: Rules = field(repr=False)
-    _baseline: Baseline | None = field(repr=False)
+    _git: GitCopies = field(repr=False)
+    _baselines: tuple[Baseline | None, ...] = field(repr=False)  # of each copy; None: an overlay
 
     def look(self, going_on: Callable[[], bool]) -> str | None:
         """A notice of the files that the session cannot read, or None. Blocks on the disk, while ``going_on`` says yes."""
@@ -69,16 +71,19 @@ class Workspace:
 
         Blocks on the disk. WorkspaceError when the copy cannot be read.
         """
-        first = self.copies[0]
-        top = first.upper if isinstance(first, OverlayLayers) else first.path
+        tops = [copy.upper if isinstance(copy, OverlayLayers) else copy.path for copy in self.copies]
         with contextlib.ExitStack() as stack:
             lower = stack.enter_context(_directory(self.project.root))
-            upper = stack.enter_context(_directory(top))
+            uppers = [stack.enter_context(_directory(top)) for top in tops]
             collector = Collector(lower, self._rules, blobs)
             try:
-                if self._baseline is None:
-                    return collect_overlay(upper, collector)
-                return collect_copy(upper, self._baseline, collector)
+                if self._git.lower is not None:
+                    made = None if (baseline := self._baselines[1]) is None else baseline.made
+                    git = stack.enter_context(_directory(self._git.lower))
+                    collector.look_at_git_copy(Layers(uppers[1], git, dict(self._git.seeds.contents), made), self._git.lower)
+                if self._baselines[0] is None:
+                    return collect_overlay(uppers[0], collector)
+                return collect_copy(uppers[0], self._baselines[0], collector)
             except OSError as error:
                 named = os.fsdecode(error.filename) if error.filename else None
                 raise WorkspaceError("comparing the working copy", on=named, errno=error.errno) from error
@@ -204,32 +209,39 @@ def _open(
         opened_ns = time.time_ns()
         present = [path for path in kept if os.path.lexists(os.path.join(project.root, path))]
         seeds = Seeds((*found.masked, *present), git.project_seeds)
-        baseline = None
+        baselines: list[Baseline | None] = []
         copies: list[OverlayLayers | CopyLayers] = []
         if copying:
-            baseline = make_copy(
+            filled = make_copy(
                 project.root, os.path.join(scratch, b"copy"), ids, seeds, limit=COPY_BYTES, inodes=COPY_INODES
             )
-            notices += baseline.notices
+            notices += filled.notices
+            baselines.append(filled)
             copies.append(CopyLayers(os.path.join(scratch, b"copy"), WORKDIR))
         else:
             copies.append(make_layers(project.root, scratch, b"workspace", WORKDIR, ids, seeds))
+            baselines.append(None)
         if git.lower is not None and (want_copy or mounts_beneath(git.lower)):
             made = make_copy(
                 git.lower, os.path.join(scratch, b"git"), ids, git.seeds, limit=COPY_BYTES, inodes=COPY_INODES
             )
             notices += made.notices
+            baselines.append(made)
             copies.append(CopyLayers(os.path.join(scratch, b"git"), GITDIR))
         elif git.lower is not None:
             copies.append(make_layers(git.lower, scratch, b"gitdir", GITDIR, ids, git.seeds))
+            baselines.append(None)
     except OSError as error:
         raise WorkspaceError(
             "making the working copy", on=os.fsdecode(error.filename or project.root), errno=error.errno
         ) from error
     rules = Rules(
-        opened_ns, exclusions, frozenset(found.masked), frozenset((*kept, *git.kept)), _ignore_rules(project)
+        opened_ns, exclusions, frozenset(found.masked), frozenset(kept), _ignore_rules(project), frozenset(git.kept),
+        dict(git.project_seeds),
     )
-    return Workspace(project, tuple(copies), found.masked, tuple(notices), walk_us, looked, reader, rules, baseline)
+    return Workspace(
+        project, tuple(copies), found.masked, tuple(notices), walk_us, looked, reader, rules, git, tuple(baselines)
+    )
 
 
 def mounts_beneath(root: bytes) -> list[bytes]:

@@ -6,10 +6,10 @@ that the sandbox has on the host: whiteouts hide what a session must not see, fi
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from native import files
@@ -56,7 +56,17 @@ def make_layers(
     return OverlayLayers(lower, upper, work, target, status.st_uid, status.st_gid)
 
 
-@contextmanager
+def attribute(directory: int, name: bytes | None, what: str) -> bytes | None:
+    """An extended attribute of overlayfs, of a directory or of what has a name in it; ``user.`` as unprivileged mounts write
+    it, ``trusted.`` as privileged ones do."""
+    path = b"/proc/self/fd/%d" % directory + (b"/" + name if name is not None else b"")
+    for space in ("user", "trusted"):
+        with contextlib.suppress(OSError):
+            return os.getxattr(path, f"{space}.overlay.{what}", follow_symlinks=name is None)
+    return None
+
+
+@contextlib.contextmanager
 def _directory(path: bytes) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -87,7 +97,7 @@ class _Seeder:
                 os.fchmod(fd, self.made[path])
                 os.close(fd)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _parent(self, path: bytes) -> Iterator[int]:
         parts = path.split(b"/")[:-1]
         here = os.dup(self.upper)

@@ -51,6 +51,16 @@ def inside(root: int, path: bytes) -> Iterator[int]:
         os.close(here)
 
 
+def lstat(directory: int | None, name: bytes) -> os.stat_result | None:
+    """What has this name in a directory; None where there is nothing, or no directory."""
+    if directory is None:
+        return None
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def remove_tree(parent: int, name: bytes, *, seconds: float = math.inf) -> None:
     """``rm -rf`` of one entry of a directory, in constant memory per level and with one descriptor. Absent is fine.
 
