@@ -10,8 +10,10 @@ from supervisor.settings.config import EXECUTION_KEYS, parse_config
 from supervisor.settings.document import Document
 from supervisor.settings.parse import _LIMITS, _SectionReader, command_sets, parse_policy
 from supervisor.settings.policy import Section, resolve
+from supervisor.workspace.exclusions import BUILT_IN
 
-PAGE = (Path(__file__).parents[3] / "docs/policy.md").read_text()
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/policy.md").read_text()
 POLICY, CONFIGURATION = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -34,3 +36,9 @@ def test_the_configuration_on_the_page_is_the_default_one_and_holds_every_key() 
 def test_every_variable_is_named() -> None:
     for name in (*VARIABLES, EXECUTION_VARIABLE):
         assert f"`{name}`" in PAGE
+
+
+def test_the_exclusions_that_always_hold_are_named_exactly() -> None:
+    (comment,) = re.findall(r"contextExclusions: .*beside (.*)", PAGE)
+    (row,) = re.findall(r"It reads secrets inside the repository \| (.*), in any case", (ROOT / "SECURITY.md").read_text())
+    assert comment.split() == re.findall(r"`(.*?)`", row) == list(BUILT_IN)
