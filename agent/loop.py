@@ -5,7 +5,8 @@ in that order. Who decides, what runs and what is recorded is behind ``Door``, t
 
 * before each model call it asks the session whether there may be one (SE-11);
 * each call gets exactly one result in the history, whatever happens to the turn (``context.Conversation`` insists);
-* on a bound there is one last model turn without tools, and a call in it is never submitted (SE-23 to SE-25);
+* on a bound there is one last model turn without tools, and a call in it is never submitted (SE-23 to SE-25); it is announced,
+  and what it may take is bounded by what the session still had, plus a little where that bound is the one that was reached;
 * a loop block, a stop and a broken session end it at once (LD-04).
 
 What stops a turn from outside (an interruption, the session's stop, the end of its minutes) cancels the model's stream; the
@@ -28,8 +29,10 @@ from agent.tools.catalogue import Catalogue
 from supervisor.session import request
 from supervisor.types import CallState, Layer, Proposal, Reason, Result, Stop, StopKind
 
-SUMMARY_SECONDS = 180.0
-"""The closing summary comes after the session's own duration may have ended, so it has one of its own."""
+SUMMARY_SECONDS = 180.0  # the closing summary ends with the session's minutes, and after this long at the latest …
+LATE_SUMMARY_SECONDS = 30.0  # … but has these, also where the minutes are over already
+LATE_WORD_SECONDS = 5.0  # to its first word, where the model was silent or still talking when the minutes ended
+_SUMMARY_SHARE = 8  # a summary after the bound of bytes may exchange this part of the bound on top of it, request included
 _MARGIN_SECONDS = 0.05  # the stream is cut just after the bound, so that the session sees the bound as reached
 _RECORD_SECONDS = 5.0  # for noting an exchange in the journal while the turn is being cancelled
 
@@ -135,6 +138,15 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class _Allowance:
+    """What one exchange may take: seconds in all, seconds to the model's first word, bytes sent and received."""
+
+    seconds: float
+    first: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Turn:
     """One answer of the model. ``calls`` is None when the turn was given up from outside."""
 
@@ -167,6 +179,7 @@ class Loop:
         self._interruption = trio.Event()
         self._streaming: trio.CancelScope | None = None
         self._closing = False
+        self._cut = ""  # why the latest exchange was given up; empty where it was not
         self._refused: list[tuple[Proposal, Result]] = []
         self._turns = 0
         self._meter = Meter()
@@ -235,7 +248,8 @@ class Loop:
     async def _model_turn(self) -> _Turn:
         """One ordinary model call, bounded by the minutes that the message has left."""
         seconds = self._session.minutes_left() + _MARGIN_SECONDS
-        texts, assembler, done = await self._exchange(self._tools, seconds, summary=False)
+        allowance = _Allowance(seconds, seconds, self._session.model_bytes_left())
+        texts, assembler, done = await self._exchange(self._tools, allowance, summary=False)
         text = joined(texts)
         if done is None:
             self._give_up(text, assembler.abandon(), self._why_given_up())
@@ -250,20 +264,27 @@ class Loop:
         return _Turn(text, calls)
 
     async def _exchange(
-        self, tools: list[dict[str, Any]], seconds: float, *, summary: bool
+        self, tools: list[dict[str, Any]], allowance: _Allowance, *, summary: bool
     ) -> tuple[list[str], Assembler, Done | None]:
         """Ask the model once and show its words as they come. ``Done`` is None when the exchange was given up from outside.
 
-        Whatever happens, the bytes that passed are counted and journalled. An answer that would use up what the session may
-        exchange with the model is cut there, however long it was meant to be (SE-03); the summary is what follows that bound.
+        Whatever happens, the bytes that passed are counted and journalled. An answer that would use up what it may take is cut
+        there, however long it was meant to be (SE-03).
         """
         self._turns += 1
         self._watcher.turn(self._turns, summary)
         assembler, texts, ends = Assembler(self.conversation.numbering), list[str](), list[Done]()
-        deliver = self._showing(assembler, texts, ends)
+        show = self._showing(assembler, texts, ends)
         began = trio.current_time()
-        scope = trio.CancelScope(deadline=began + seconds)
-        meter = Meter() if summary else Meter(limit=self._session.model_bytes_left(), spent=scope.cancel)
+        scope = trio.CancelScope(deadline=began + allowance.first)
+        meter = Meter(limit=allowance.size, spent=scope.cancel)
+        self._cut, heard = "", False
+
+        def deliver(event: ModelEvent) -> None:
+            nonlocal heard
+            scope.deadline, heard = began + allowance.seconds, True
+            show(event)
+
         try:
             with scope:
                 self._streaming = scope
@@ -281,8 +302,18 @@ class Loop:
                 duration = round((trio.current_time() - began) * 1_000_000)
                 await self._session.model_exchange(meter.sent, meter.received, duration)
         if scope.cancelled_caught:
+            self._cut = self._why_cut(allowance, meter, heard=heard)
             return texts, assembler, None
         return texts, assembler, ends[-1] if ends else Done("", cut=True)
+
+    def _why_cut(self, allowance: _Allowance, meter: Meter, *, heard: bool) -> str:
+        if self._interruption.is_set():
+            return "it was interrupted"
+        if meter.sent + meter.received >= allowance.size:
+            return "the bytes that the session may exchange with the model are used up (budgets.modelBytes of the policy)"
+        if not heard:
+            return f"the model said nothing within {allowance.first:.0f} seconds; look into the model server's log"
+        return f"the model took longer than {allowance.seconds:.0f} seconds"
 
     def _showing(self, assembler: Assembler, texts: list[str], ends: list[Done]) -> Callable[[ModelEvent], None]:
         seen: set[str] = set()
@@ -332,15 +363,30 @@ class Loop:
     async def _summary(self, stop: Stop) -> str:
         """The one model turn after a bound. It is offered no tool, and a call in it is never submitted."""
         self._closing = True
+        allowance = self._for_summary(stop)
         self.conversation.prompt(summary_request(stop.what))
+        self._watcher.notice(
+            "summary", f"A bound was reached ({stop.what}). The model is asked once more, for a summary: "
+            f"{allowance.first:.0f} seconds to its first word, {allowance.seconds:.0f} in all.",
+        )
         try:
-            texts, assembler, _done = await self._exchange([], SUMMARY_SECONDS, summary=True)
+            texts, assembler, done = await self._exchange([], allowance, summary=True)
         except ModelError as error:
             self._watcher.notice("summary_failed", f"There is no summary: {error}.")
             return ""
         text = joined(texts)
         self._give_up(text, assembler.abandon(), Reason.BOUND)
+        if done is None:
+            code, what = ("summary_cut", "The summary is cut") if text else ("summary_failed", "There is no summary")
+            self._watcher.notice(code, f"{what}: {self._cut}.")
         return text
+
+    def _for_summary(self, stop: Stop) -> _Allowance:
+        """What the summary may take. A server that let the minutes pass is not waited for as if this were the first time."""
+        seconds = min(SUMMARY_SECONDS, max(self._session.minutes_left(), LATE_SUMMARY_SECONDS))
+        late = stop.what == "minutes" and bool(self._cut)
+        share = stop.limit // _SUMMARY_SHARE if stop.what == "modelBytes" else 0
+        return _Allowance(seconds, LATE_WORD_SECONDS if late else seconds, self._session.model_bytes_left() + share)
 
     def _give_up(self, text: str, calls: tuple[Call, ...], reason: Reason) -> None:
         """Put an unfinished turn into the history: its calls were never judged, and each has its canceled result."""

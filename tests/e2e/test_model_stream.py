@@ -317,6 +317,20 @@ async def test_silence_after_the_first_byte_ends() -> None:
     assert error.code == "model_idle"
 
 
+@pytest.mark.parametrize("reply", [Reply(before_head="hang"), Reply(end="hang"), Reply((b": alive\n\n",) * 3, end="hang")])
+async def test_a_server_that_hung_until_the_minutes_end_is_not_waited_for_again(
+    reply: Reply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.loop.LATE_WORD_SECONDS", 0.3)
+    session, began = FakeSession(minutes=0.3), trio.current_time()
+    with ModelServer(reply, reply) as server:
+        async with talking(server) as provider:
+            ended = await Loop(session, provider, Catalogue(tuple(TOOL_OF.values())), SilentWatcher()).run("go")
+    assert (ended.ending, ended.answer) == (Ending.BOUND, "")
+    assert trio.current_time() - began < 10  # 600 to the first byte otherwise
+    assert len(server.requests) == 2
+
+
 async def test_an_answer_without_end_is_bounded() -> None:
     flood = Reply((b": " + b"x" * 100_000 + b"\n\n",) * 30)
     error, _ = await fails(flood, max_answer=1_000_000)

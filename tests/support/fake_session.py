@@ -35,7 +35,7 @@ class FakeSession:
         self._running: trio.CancelScope | None = None
         self._interrupted = False
         self._minutes = minutes
-        self._model_bytes = model_bytes
+        self._model_bytes = self._max_bytes = model_bytes
         self._deadline = math.inf
 
     async def begin(self, prompt: str) -> None:
@@ -59,7 +59,7 @@ class FakeSession:
         if self.stop is None and self.minutes_left() == 0:
             self.halt(Stop(StopKind.BOUND, "minutes", 0, 0, "The bound of minutes was reached."))
         if self.stop is None and self._model_bytes <= 0:
-            self.halt(Stop(StopKind.BOUND, "modelBytes", 0, 0, "The bound of bytes was reached."))
+            self.halt(Stop(StopKind.BOUND, "modelBytes", self._max_bytes, 0, "The bound of bytes was reached."))
         return self.stop
 
     async def model_exchange(self, sent: int, received: int, duration_us: int) -> None:

@@ -248,7 +248,15 @@ class Seen(SilentWatcher):
         self.states: list[tuple[str, CallState]] = []
         self.fragments: list[tuple[str, str]] = []
         self.texts: list[str] = []
+        self.notices: list[tuple[str, str]] = []
         self.generating = trio.Event()
+
+    @property
+    def codes(self) -> list[str]:
+        return [code for code, _ in self.notices]
+
+    def notice(self, code: str, text: str) -> None:
+        self.notices.append((code, text))
 
     def state(self, call_id: str, tool: str, state: CallState) -> None:
         self.states.append((call_id, state))
@@ -362,23 +370,78 @@ async def test_the_minutes_end_a_model_that_never_does(autojump_clock: trio.test
     assert trio.current_time() < 60 + math.pi
 
 
+async def silent(deliver: Callable[[ModelEvent], None]) -> None:
+    await trio.sleep_forever()
+
+
+async def babbling(deliver: Callable[[ModelEvent], None]) -> None:
+    while True:
+        deliver(TextDelta("word "))
+        await trio.sleep(1)
+
+
+@pytest.mark.parametrize(
+    ("turns", "minutes", "most", "code"),
+    [
+        ([silent, silent], 30, 30 + 5, "summary_failed"),
+        ([stuck, silent], 30, 30 + 5, "summary_failed"),
+        ([babbling, babbling], 30, 30 + 30, "summary_cut"),
+        ([silent, babbling], 30, 30 + 30, "summary_cut"),
+        ([ask(bash("1")), silent], 1000, 180, "summary_failed"),
+        ([ask(bash("1")), babbling], 1000, 180, "summary_cut"),
+        ([ask(bash("1")), silent], 60, 60, "summary_failed"),
+        ([ask(bash("1")), silent], 1, 30, "summary_failed"),
+    ],
+)
+async def test_a_summary_is_not_waited_for_beyond_the_bound(
+    autojump_clock: trio.testing.MockClock, turns: list[Turn], minutes: float, most: float, code: str
+) -> None:
+    session, seen, began = FakeSession(actions=1, minutes=minutes), Seen(), trio.current_time()
+    ended = await make(Model(*turns), session, seen).run("go")
+    assert ended.ending is Ending.BOUND
+    assert most - 1 <= trio.current_time() - began <= most + 1
+    assert seen.codes == ["summary", code]
+    assert len(session.said("exchange")) == 2
+
+
 async def test_a_flood_of_words_is_cut_where_the_bytes_end() -> None:
     flood = [*[TextDelta("word ")] * 10_000, *ask(bash("never"))]
-    session, model = FakeSession(model_bytes=50), Model(flood, say("Summary."))
+    session, model = FakeSession(model_bytes=200), Model(flood, say("Summary."))
     ended = await make(model, session).run("go")
     assert (ended.ending, ended.answer) == (Ending.BOUND, "Summary.")
     assert ended.stop is not None
     assert ended.stop.what == "modelBytes"
     assert session.said("submit") == []
-    assert session.said("exchange")[0] == (10, 40)
+    assert session.said("exchange") == [(10, 190), (10, 2)]
     assert len(model.asked) == 2
     check_history(model.asked[1][0])
 
 
-async def test_the_summary_is_not_cut_by_the_bytes_that_ended_the_session() -> None:
-    model = Model([TextDelta("word ")] * 100, [*[TextDelta("word ")] * 100, Done("stop")])
-    ended = await make(model, FakeSession(model_bytes=50)).run("go")
-    assert ended.answer == "word " * 100
+async def test_the_summary_too_is_cut_where_its_bytes_end() -> None:
+    flood: list[ModelEvent] = [*[TextDelta("word ")] * 1000, Done("stop")]
+    session, seen = FakeSession(model_bytes=800), Seen()
+    ended = await make(Model(flood, flood), session, seen).run("go")
+    assert ended.answer == "word " * 90  # an eighth of the bound, less the request
+    assert session.said("exchange") == [(10, 790), (10, 90)]
+    assert (ended.sent, ended.received) == (20, 880)
+    assert seen.codes == ["summary", "summary_cut"]
+
+
+async def test_a_summary_after_another_bound_keeps_within_the_bytes() -> None:
+    flood: list[ModelEvent] = [*[TextDelta("word ")] * 1000, Done("stop")]
+    session = FakeSession(actions=1, model_bytes=200)
+    await make(Model(ask(bash("1")), flood), session).run("go")
+    assert session.model_bytes_left() == 0
+    assert session.said("exchange")[1] == (10, 200 - 10 - 4 - 10)
+
+
+async def test_a_summary_for_which_no_byte_is_left_is_said_to_be_missing() -> None:
+    seen = Seen()
+    flood: list[ModelEvent] = [*[TextDelta("word ")] * 1000, Done("stop")]
+    ended = await make(Model(flood, say("Summary.")), FakeSession(model_bytes=40), seen).run("go")
+    assert (ended.ending, ended.answer) == (Ending.BOUND, "")
+    assert seen.codes == ["summary", "summary_failed"]
+    assert "budgets.modelBytes" in seen.notices[-1][1]
 
 
 async def test_an_error_of_the_model_is_a_value_and_leaves_a_whole_history() -> None:
