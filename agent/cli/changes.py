@@ -22,6 +22,7 @@ def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:
     """Every path first (a diff of 800 files hides one path well, B43), then the diff, whose end names what is left out."""
     if not changes.entries:
         nothing(record)
+        _notices(changes)
         return
     for entry in changes.proposed:
         out(_headline(entry))
@@ -30,14 +31,18 @@ def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:
     diff = render(store, record, changes)
     for line in visible(diff).splitlines():
         out(_coloured(line))
-    for notice in changes.notices:
-        err(paint("! ", YELLOW) + visible(notice, lines=False))
+    _notices(changes)
     if deceptive(diff):
         err(paint("! the diff holds characters that a terminal does not show; they are written <U+…>", YELLOW))
 
 
+def _notices(changes: ChangeSet) -> None:
+    for notice in changes.notices:
+        err(paint("! ", YELLOW) + visible(notice, lines=False))
+
+
 def nothing(record: SessionRecord) -> None:
-    """Say that a session changed nothing."""
+    """Say that a session changed nothing that could be applied."""
     err(f"session {record.id} changed nothing")
 
 

@@ -410,7 +410,7 @@ class Session:
         usage, changes = account.closed.usage, account.changes
         await self._note(entry.SandboxDestroyed(usage.cpu_us, usage.memory_peak, usage.processes_peak))
         await self._note(entry.Stage(5, "diff"))
-        if changes is not None and changes.entries:
+        if changes is not None and changes.kept:
             await trio.to_thread.run_sync(self._store.save_changes, self.id, changes)
             for changed in record.change_entries(changes):
                 await self._note(changed)

@@ -160,7 +160,7 @@ def ended(record: SessionRecord, closing: Closing) -> SessionRecord:
     return msgspec.structs.replace(
         record, ended_us=time.time_ns() // 1000, exit=_returned(record, closing.exit), files=closing.files, added=closing.added,
         removed=closing.removed, collected=changes is not None,
-        changes=changes.digest if changes is not None and changes.entries else "",
+        changes=changes.digest if changes is not None and changes.kept else "",
         decision=Decision.UNDECIDED if changes is not None and changes.proposed else Decision.NONE,
     )
 

@@ -129,6 +129,11 @@ class ChangeSet:
         return cls(tuple(ordered), tuple(notices))
 
     @property
+    def kept(self) -> bool:
+        """Whether there is anything to keep and to show later: also a notice alone, of what is never taken."""
+        return bool(self.entries or self.notices)
+
+    @property
     def proposed(self) -> tuple[Entry, ...]:
         """What an application writes: neither refused nor debris."""
         return tuple(entry for entry in self.entries if not entry.refused and not entry.debris)

@@ -179,6 +179,15 @@ def test_the_person_is_told_at_the_end_and_before_applying(repo: Path, home: Pat
     assert not (repo / ".git/hooks/pre-commit").exists()
 
 
+@pytest.mark.needs("userns", "bash")
+def test_work_in_a_git_directory_alone_is_told_later_too(repo: Path, home: Path) -> None:
+    configure(home, [{"calls": [call("Bash", command="git tag t")]}, {"text": "Tagged."}])
+    assert lemni("-p", "go", cwd=repo, home=home).code == 0
+    (listed,) = json.loads(lemni("sessions", "--json", cwd=repo, home=home).out)
+    for word in ("diff", "apply"):
+        assert "changed git's own files in .git" in lemni(word, listed["id"], cwd=repo, home=home).err
+
+
 @given(st.lists(st.sampled_from(["refs", "logs", "objects", "hooks", "info", "config", "HEAD", "heads", "a"]), min_size=1))
 @example(["refs", "heads", "index"])
 @example(["hooks", "index"])
