@@ -31,7 +31,7 @@ _PROJECT = """\
 {commands}
     # More of them, as shipped sets: read-only, build, test, format.
     commandSets: [read-only]
-    # contextExclusions: ["fixtures/private/**"]    # never shown to the agent, beside .env, keys and certificates
+    # contextExclusions: ["fixtures/private/**"]    # beside .env*, secrets/, .ssh/, *.pem, *.key, *.p12, *.pfx and *.crt
     # budgets: {{actions: 150, minutes: 45, extensions: 5}}
     # limits: {{memory: 4GiB, cpus: 2, processes: 512, cpuSeconds: 1800, disk: 4GiB}}
 """
