@@ -5,6 +5,7 @@ runs the suite, so that it passes on any machine, in any order, twice, and besid
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -61,6 +62,12 @@ def public_tmp() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="lemni-test-"))
     directory.chmod(0o755)
     yield directory
+    for here, names, _ in os.walk(directory):  # overlayfs leaves a directory that its owner may not enter
+        for name in names:
+            path = os.path.join(here, name)
+            if not os.path.islink(path):
+                with contextlib.suppress(OSError):
+                    os.chmod(path, 0o700)
     shutil.rmtree(directory, ignore_errors=True)
 
 

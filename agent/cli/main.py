@@ -9,7 +9,11 @@ from supervisor.version import VERSION
 def entry() -> None:
     """The console script. Never returns: exits with the code of the command."""
     if sys.argv[1:] == ["--version"]:  # before click, whose import alone costs three interpreters
-        print(f"lemni {VERSION}")
+        try:
+            print(f"lemni {VERSION}", flush=True)
+        except OSError as failed:  # a full disk; a reader that has gone
+            sys.stdout = None  # or its last flush would fail once more
+            sys.exit(f"lemni: writing to standard output: {failed.strerror}")
         sys.exit(0)
     from agent.cli.problems import run
     from agent.cli.root import lemni

@@ -47,7 +47,14 @@ def show(as_json: bool) -> int:
     from agent.cli.store import here
     from agent.cli.terminal import DIM, err, out, paint
     from agent.cli.visible import visible
-    from supervisor.settings.load import SettingFiles, describe_policy, load_bounds, load_config, load_policy
+    from supervisor.settings.load import (
+        SettingFiles,
+        describe_policy,
+        load_bounds,
+        load_config,
+        load_policy,
+        without_effect,
+    )
 
     files = SettingFiles.standard()
     policy = load_policy(files, here().root, identify().name)
@@ -59,11 +66,13 @@ def show(as_json: bool) -> int:
         settings: dict[str, list[str]] = {}
         for key, value in rows:  # a key that is a list has a row for each of its values
             settings.setdefault(key, []).append(value)
-        out(dumps({"origin": policy.origin, "settings": settings}))
+        idle = [key for key in settings if without_effect(key)]
+        out(dumps({"origin": policy.origin, "settings": settings, "withoutEffect": idle}))
         return 0
     width = max(len(key) for key, _ in rows)
     for key, value in rows:
-        out(f"{visible(key, lines=False):<{width}}  {visible(value, lines=False)}")
+        mark = paint("  (read, and without effect in this version)", DIM) if without_effect(key) else ""
+        out(f"{visible(key, lines=False):<{width}}  {visible(value, lines=False)}{mark}")
     for announcement in bounds.announcements:
         err(paint(visible(announcement.text, lines=False), DIM))
     if policy.origin == "none":

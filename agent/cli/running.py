@@ -16,7 +16,7 @@ from agent.cli.harden import harden
 from agent.cli.numbers import size
 from agent.cli.store import standing
 from agent.cli.summary import summary
-from agent.cli.terminal import RED, YELLOW, OutputGone, err, out, paint, silence
+from agent.cli.terminal import DIM, RED, YELLOW, OutputGone, err, out, paint, silence
 from agent.cli.visible import visible
 from supervisor.session.exec import run_exec
 from supervisor.session.request import OWN_FAILURE, ExecOutcome, SessionRequest
@@ -36,6 +36,7 @@ def run(words: Sequence[str], timeout: float | None) -> int:
         return OWN_FAILURE
     relay.end()
     if outcome is None:
+        err(paint("changes  ", DIM) + f"none kept: ended by {received[0].name}")
         return signals.EXITS[received[0]]
     if outcome.refusal is not None:
         err(paint("refused: ", RED) + visible(outcome.refusal, lines=False))

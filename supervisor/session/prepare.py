@@ -133,6 +133,8 @@ def _notices(policy: Policy, bounds: Bounds, layers: tuple[Layer, ...]) -> tuple
     if policy.origin == "none":
         text = "there is no policy: every tool asks. Write one for this repository with `lemni policy init`"
         found.append(("policy_missing", text))
+    if policy.history == "hide":
+        found.append(("without_effect", "history: hide has no effect in this version: the repository's commits can be read"))
     off: dict[tuple[str, str], list[str]] = {}  # several for one reason are one notice
     for layer in layers:
         if not layer.on:

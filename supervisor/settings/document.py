@@ -47,6 +47,10 @@ class Document:
             mark = bad.problem_mark or bad.context_mark
             where = f"{self.source}:{mark.line + 1}" if mark else self.source
             raise self.error("read the file", on=where, why=f"invalid YAML, {bad.problem or bad.context}") from None
+        except yaml.reader.ReaderError as bad:
+            where = f"{self.source}:{text.count(chr(10), 0, bad.position) + 1}"
+            code = bad.character if isinstance(bad.character, int) else ord(bad.character)
+            raise self.error("read the file", on=where, why=f"invalid YAML, U+{code:04X} may not stand there") from None
         except (yaml.YAMLError, RecursionError, ValueError) as bad:
             raise self.error("read the file", on=self.source, why=f"invalid YAML, {type(bad).__name__}") from None
 

@@ -165,6 +165,13 @@ def write_starter(files: SettingFiles, root: bytes) -> Path:
     return target
 
 
+def without_effect(key: str) -> bool:
+    """Whether a key of ``describe_policy`` is read and checked, and decides nothing in this version."""
+    return key.startswith("thirdPartyFiles.") or key in {
+        "history", "largeFile", "largeDiff", "compactionPercent", "budgets.extensions",
+    }
+
+
 def describe_policy(policy: Policy, bounds: Bounds) -> list[tuple[str, str]]:
     """What is in force, as (key, value) in the policy's spelling, every default included (O-03)."""
     lines = [("origin", policy.origin), ("sha256", policy.sha256), ("project", policy.project or "-")]

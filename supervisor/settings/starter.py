@@ -26,7 +26,8 @@ _PROJECT = """\
     roots: [{root}]
     tools: {{Read: allow, List: allow, Search: allow, Write: allow, Edit: allow, Bash: allow, "*": ask}}
     # Commands that run without asking, word by word; a final * stands for any further words.
-    # With Bash at allow, a command that is not listed asks (in -p: is refused).
+    # With Bash at allow, a command that is not listed asks (in -p: is refused), and so do pipes, chains (&&, ;) and
+    # expansions, whatever is listed.
     commands:
 {commands}
     # More of them, as shipped sets: read-only, build, test, format.

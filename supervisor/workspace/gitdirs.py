@@ -3,17 +3,22 @@
 A linked worktree, a submodule opened by itself and a separate git directory keep git's directory outside the project's root. It
 becomes a second working copy at /gitdir, disposable like the first (B12), and two pointers are rewritten in the copies: the
 project's ``.git`` file, and what points back at the working tree. See gitrepository-layout(5).
+
+Wherever git's directory is, its configuration reads without the developer's identity and credentials (``gitconfig``).
 """
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
 
+from supervisor.workspace.gitconfig import neutral
 from supervisor.workspace.overlay import Seeds
 from supervisor.workspace.project import GitKind, GitLayout, Project
 
 WORKDIR = b"/workspace"
 GITDIR = b"/gitdir"
+_CONFIGS = 1000  # submodules and worktrees whose configuration is looked at
+_CONFIG_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +38,12 @@ def git_copies(project: Project) -> GitCopies:
     git = project.git
     if git is None:
         return GitCopies()
+    neutral_configs = _neutral_configs(git)
     notices = _notices(git)
+    if neutral_configs:
+        notices += ("git's configuration of this repository is shown without its identity and credentials",)
     if git.kind is GitKind.DIRECTORY:
-        return GitCopies(notices=notices)
+        return GitCopies(tuple((b".git/" + name, text) for name, text in neutral_configs.items()), notices=notices)
     if git.common.startswith(project.root + b"/"):  # e.g. .git → .bare: it is in the first copy already
         relative = os.path.relpath(git.common, project.root)
         inside, kept = WORKDIR + b"/" + relative, relative
@@ -44,26 +52,47 @@ def git_copies(project: Project) -> GitCopies:
     if git.kind is GitKind.WORKTREE:
         own = b"worktrees/" + git.name
         pointer = b"gitdir: " + inside + b"/" + own + b"\n"
-        contents: tuple[tuple[bytes, bytes], ...] = ((own + b"/gitdir", WORKDIR + b"/.git\n"),)
+        contents = {**neutral_configs, own + b"/gitdir": WORKDIR + b"/.git\n"}
     else:
         pointer = b"gitdir: " + inside + b"\n"
-        contents = tuple(_with_worktree(git.gitdir, name) for name in (b"config", b"config.worktree"))
-        contents = tuple((name, text) for name, text in contents if text)
+        placed = {name: _with_worktree(git.gitdir, name, neutral_configs) for name in (b"config", b"config.worktree")}
+        contents = {**neutral_configs, **{name: text for name, text in placed.items() if text}}
     project_seeds: tuple[tuple[bytes, bytes], ...] = ((b".git", pointer),)
     if kept:
-        project_seeds += tuple((kept + b"/" + name, text) for name, text in contents)
+        project_seeds += tuple((kept + b"/" + name, text) for name, text in contents.items())
         return GitCopies(project_seeds, kept=(kept,), notices=notices)
-    return GitCopies(project_seeds, git.common, Seeds(contents=contents), notices=notices)
+    return GitCopies(project_seeds, git.common, Seeds(contents=tuple(contents.items())), notices=notices)
 
 
-def _with_worktree(gitdir: bytes, name: bytes) -> tuple[bytes, bytes]:
+def _with_worktree(gitdir: bytes, name: bytes, neutral_configs: dict[bytes, bytes]) -> bytes:
     """A configuration file with the working tree's place inside added at its end, where the last word counts."""
-    path = os.path.join(gitdir, name)
-    if not os.path.isfile(path):
-        return name, b""
-    with open(path, "rb") as file:
-        text = file.read()
-    return name, text.rstrip(b"\n") + b"\n[core]\n\tworktree = " + WORKDIR + b"\n"
+    text = neutral_configs.get(name) or _read(os.path.join(gitdir, name))
+    return text.rstrip(b"\n") + b"\n[core]\n\tworktree = " + WORKDIR + b"\n" if text else b""
+
+
+def _neutral_configs(git: GitLayout) -> dict[bytes, bytes]:
+    """The configuration files below git's directory that hold an identity or a credential, as they read without."""
+    names = [b"config", b"config.worktree"]
+    own = os.path.relpath(git.gitdir, git.common)
+    if own != b".":
+        names.append(os.path.join(own, b"config.worktree"))
+    for directory, below, found in os.walk(os.path.join(git.common, b"modules")):  # submodules, by their names
+        if b"config" in found and b"HEAD" in found:
+            names.append(os.path.relpath(os.path.join(directory, b"config"), git.common))
+            below[:] = [b"modules"] if b"modules" in below else []
+        if len(names) > _CONFIGS:
+            break
+    texts = ((name, _read(os.path.join(git.common, name))) for name in names)
+    return {name: shown for name, text in texts if (shown := neutral(text)) != text}
+
+
+def _read(path: bytes) -> bytes:
+    """A small file's content; nothing where it cannot be read, which git inside cannot either."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_CONFIG_BYTES)
+    except OSError:
+        return b""
 
 
 def _notices(git: GitLayout) -> tuple[str, ...]:

@@ -262,7 +262,7 @@ def _notices(project: Project, found: Found, git: GitCopies) -> list[str]:
     if found.unreadable:
         notices.append(f"cannot be read, neither by you nor by the session: {_list(found.unreadable)}")
     if found.masked and project.git is not None:
-        notices.append("files that are hidden from the session may still be readable in the repository's history")
+        notices.append("files that are hidden from the session can still be read where the repository's commits have them")
     return notices
 
 

@@ -121,8 +121,9 @@ def test_a_command_that_a_signal_to_lemni_ended_is_listed_so(
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
-        process.communicate(timeout=20)
+        _, err = process.communicate(timeout=20)
     assert (process.returncode, latest(repo, home)["exit"]) == (code, code)
+    assert f"none kept: ended by {number.name}".encode() in err
 
 
 def test_debris_alone_is_named_and_taken_only_when_asked_for(repo: Path, home: Path) -> None:

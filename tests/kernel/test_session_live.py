@@ -5,6 +5,7 @@ import errno
 import os
 import shlex
 import shutil
+import subprocess
 import threading
 import uuid
 from dataclasses import replace
@@ -149,6 +150,42 @@ async def test_a_journal_that_fails_under_a_late_notice_ends_the_session_in_orde
         assert (await session.submit(new.bash("true"))).state is CallState.CANCELED
         closing = await session.finish(Outcome.DONE)
     assert (closing.exit, closing.stop is not None) == (1, True)
+
+
+@pytest.mark.parametrize("where", ["repository", "worktree"])
+async def test_nobodys_name_and_no_credential_is_in_gits_configuration(
+    repo: Path, home: Path, public_tmp: Path, where: str
+) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "safe.directory=*", "-C", str(repo), *words], check=True, capture_output=True)
+
+    for key, value in (
+        ("user.name", "Ada NONCE"), ("user.email", "NONCE@example.com"), ("remote.origin.url", "https://bob:NONCE@example.com/x"),
+        ("http.https://example.com/.extraheader", "AUTHORIZATION: NONCE"), ("alias.st", "status"),
+    ):
+        git("config", key, value)
+    opened = repo
+    if where == "worktree":
+        opened = public_tmp / "linked"
+        git("worktree", "add", "-q", str(opened))
+    config = (repo / ".git/config").read_text()
+    new, seen = Numbers(), Recorder()
+    async with open_session(request(opened, home), seen, seen) as session:
+        await session.begin("x")
+        script = (
+            "git config -l; cat $(git rev-parse --git-common-dir)/config; git commit -q --allow-empty -m x && "
+            "git log -1 --format='by %an %ae'; git st"
+        )
+        said = (await session.submit(new.bash(script))).text
+        closing = await session.finish(Outcome.DONE)
+    assert "NONCE" not in said
+    assert "https://example.com/x" in said
+    assert "by lemni session " in said
+    assert "nothing to commit" in said
+    assert any("without its identity and credentials" in text for _, text in seen.notices)
+    assert (repo / ".git/config").read_text() == config
+    assert closing.changes is not None
+    assert not closing.changes.proposed
 
 
 async def test_nothing_of_the_workstation_is_in_the_environment(

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -91,3 +92,12 @@ def test_help_whose_reader_is_gone_ends_as_every_output_does() -> None:
     with open(writer, "wb") as nobody:
         ended = subprocess.run([*ARGV, "--help"], cwd=ROOT, stdout=nobody, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_a_version_that_cannot_be_written_is_said() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from agent.cli.main import entry; import sys; sys.argv = ['lemni', '--version']; entry()"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "lemni: writing to standard output: No space left on device\n")

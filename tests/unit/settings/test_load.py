@@ -17,6 +17,7 @@ from supervisor.settings.load import (
     process_environment,
     read_own_policy,
     starter_policy,
+    without_effect,
     write_starter,
 )
 from supervisor.types import Verdict
@@ -234,3 +235,6 @@ def test_the_policy_in_force_is_shown_whole(files: SettingFiles) -> None:
     assert shown["limits.cpuSeconds"] == "1800"
     assert shown["limits.inodes"] == "500000"
     assert shown["compactionPercent"] == "80"
+    idle = {key.partition(".")[0] for key in shown if without_effect(key)}
+    assert idle == {"thirdPartyFiles", "history", "largeFile", "largeDiff", "compactionPercent", "budgets"}
+    assert not without_effect("budgets.actions")

@@ -150,6 +150,7 @@ def test_the_longest_root_wins_and_others_are_refused() -> None:
     ("version: 1\ndefaults: {}\ndefaults: {}", 3, "twice"),
     ("version: 1\ndefaults: {tools: {Read: ask, Read: allow}}", 2, "twice"),
     ("version: 1\n  bad: [", 2, "YAML"),
+    ("version: 1\ndefaults:\n  profile: d\x01", 3, "U+0001"),
     ("version: 1\ndefaults: *nothing", 2, "YAML"),
     ("- 1", 1, "mapping"),
 ])
