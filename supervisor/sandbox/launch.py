@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import select
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -104,6 +105,14 @@ def begin(*, cgroup: int = -1, cgroup_namespace: bool = True) -> Launch:
 
 def _failed(error: native.LaunchError) -> LaunchFailed:
     return LaunchFailed(_DOING[error.stage], errno=error.errno)
+
+
+def reap(pidfd: int, milliseconds: int) -> bool:
+    """Block for the end of an init, at most so long, and collect it. False: it has not ended."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll(milliseconds)
+    return os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG) is not None
 
 
 def send(

@@ -11,7 +11,6 @@ shield, and each shield has a deadline.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +21,7 @@ import trio
 
 from profiles.model import Profile
 from supervisor.errors import ChannelBroken, LaunchFailed
-from supervisor.sandbox import opening
+from supervisor.sandbox import launch, opening
 from supervisor.sandbox.channel import Pending
 from supervisor.sandbox.claims import Claim, claim
 from supervisor.sandbox.disk import DiskWatch
@@ -305,16 +304,11 @@ async def _destroy(sandbox: Sandbox, opened: opening.Opened, claim: Claim) -> No
 
 async def _reap(pidfd: int) -> bool:
     """Wait for the end of init, bounded, and collect it. False: it does not die."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    poll.poll(DYING_MS)
-    if os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG) is not None:  # noqa: ASYNC222  (it does not wait)
+    if launch.reap(pidfd, DYING_MS):
         return True
-    with trio.move_on_after(DEATH_SECONDS) as limit:
+    with trio.move_on_after(DEATH_SECONDS):
         await trio.lowlevel.wait_readable(pidfd)
-    if not limit.cancelled_caught:
-        os.waitid(os.P_PIDFD, pidfd, os.WEXITED)  # noqa: ASYNC222  (it has ended: this only collects it)
-    return not limit.cancelled_caught
+    return launch.reap(pidfd, 0)
 
 
 async def discard(opened: opening.Opened, claim: Claim) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import select
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -148,10 +147,7 @@ class _Birth:
             _, pidfd, channel = self._launched
             channel.close()
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.poll(DYING_MS)
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+            launch.reap(pidfd, DYING_MS)
             os.close(pidfd)
         elif self._begun is not None:
             self._begun.abandon()

@@ -343,17 +343,25 @@ def test_an_overlay_by_descriptors_shows_no_path_of_the_host(public_tmp: Path) -
             os.close(fd)
 
 
+def layers_of(parent: Path, count: int) -> list[int]:
+    """Descriptors of lower, upper and work of so many overlays, of init's own; the caller closes them."""
+    uid = initbox.HOST_BASE + 1 if initbox.is_root() else os.getuid()
+    fds = []
+    for number in range(count):
+        for name in ("lower", "upper", "work"):
+            layer = parent / f"{number}" / name
+            layer.mkdir(parents=True)
+            os.chown(layer, uid, uid)
+            fds.append(os.open(layer, os.O_PATH))
+    return fds
+
+
 @pytest.mark.parametrize("beside", [True, False])
 def test_many_overlays_are_made_beside_or_in_their_turn(public_tmp: Path, beside: bool) -> None:
     needs.require("overlay")
-    uid = initbox.HOST_BASE if initbox.is_root() else os.getuid()
-    count, fds = 12, []
+    count = 12
+    fds = layers_of(public_tmp, count)
     for number in range(count):
-        for name in ("lower", "upper", "work"):
-            layer = public_tmp / f"{number}" / name
-            layer.mkdir(parents=True)
-            os.chown(layer, uid + initbox.is_root(), uid + initbox.is_root())
-            fds.append(os.open(layer, os.O_PATH))
         (public_tmp / f"{number}" / "lower" / "file").write_text(f"{number}\n")
     overlays = [ops.Overlay(b"/o/%d" % n, 3 * n, 3 * n + 1, 3 * n + 2) for n in range(count)]
     plan = initbox.base(overlays)
@@ -513,19 +521,11 @@ def test_a_part_may_be_over_before_the_thread_beside_has_begun() -> None:
 
 def test_each_part_may_have_an_overlay_at_the_same_place_of_its_plan(public_tmp: Path) -> None:
     needs.require("overlay")
-    uid = initbox.HOST_BASE if initbox.is_root() else os.getuid()
-    fds = []
-    for number in range(2):
-        for name in ("lower", "upper", "work"):
-            layer = public_tmp / f"{number}" / name
-            layer.mkdir(parents=True)
-            os.chown(layer, uid + initbox.is_root(), uid + initbox.is_root())
-            fds.append(os.open(layer, os.O_PATH))
+    fds = layers_of(public_tmp, 2)
     box = initbox.Box(initbox.launched(None))
     try:
-        first = [ops.NewRoot(1 << 20, 1000), *initbox.identity(), ops.BeginOverlays(), ops.Overlay(b"/a", 0, 1, 2)]
+        first = [*initbox.identity(), ops.NewRoot(1 << 20, 1000), ops.BeginOverlays(), ops.Overlay(b"/a", 0, 1, 2)]
         second = [ops.Dir(b"/x"), ops.Dir(b"/y"), ops.Dir(b"/z"), ops.BeginOverlays(), ops.Overlay(b"/b", 0, 1, 2)]
-        first[:3] = [*initbox.identity(), ops.NewRoot(1 << 20, 1000)]
         for flags, plan, travelling in ((wire.MORE, first, fds[:3]), (0, second, fds[3:])):
             payload = wire.encode_plan(plan, 3)
             launch.send(box.channel, wire.Request.GO, flags=flags, payload=payload, fds=travelling)
