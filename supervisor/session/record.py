@@ -145,7 +145,8 @@ def begun(session: str, request: SessionRequest, prepared: Prepared, identity: I
     """The session's line in ``lemni sessions`` while it runs, and for ever when it crashes."""
     return SessionRecord(
         id=session, kind="exec" if request.surface == "exec" else "prompt", project=prepared.project.root,
-        project_id=prepared.project.id, user=identity.name, uid=identity.uid, started_us=time.time_ns() // 1000,
+        project_id=prepared.project.id, root=os.stat(prepared.project.root).st_ino, user=identity.name, uid=identity.uid,
+        started_us=time.time_ns() // 1000,
     )
 
 

@@ -16,6 +16,7 @@ from supervisor.workspace.changes import ChangeSet, Entry, Kind
 from supervisor.workspace.commit import Changed, commit, differs, parent, undo_crash
 from supervisor.workspace.gitnames import in_git_directory
 
+_ANOTHER = "another directory stands here than the session worked on: lemni diff --patch | git apply, if it is meant"
 _ACROSS = "it lies on another mount, and moving there cannot be all or nothing: lemni diff --patch | git apply"
 
 
@@ -43,11 +44,12 @@ class Conflict:
 
 
 def apply_changes(
-    root: bytes, changes: ChangeSet, blobs: Blobs, journal: Path, *, debris: bool = False
+    root: bytes, changes: ChangeSet, blobs: Blobs, journal: Path, *, debris: bool = False, inode: int = 0
 ) -> Applied | Conflict:
     """Apply what is proposed (and with ``debris`` what builds left behind) beneath ``root``.
 
-    ``journal`` is a path of lemni's own state, unique to this application. Returns Conflict with nothing written when anything
+    ``journal`` is a path of lemni's own state, unique to this application. ``inode`` is the root's as the session found it (0:
+    not known): another directory at its path is a conflict of the whole. Returns Conflict with nothing written when anything
     changed underneath. WorkspaceError ``apply_failed`` when a step failed; everything before it was undone. StoreError when a
     blob is missing or damaged, before the first step.
     """
@@ -56,6 +58,8 @@ def apply_changes(
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            if inode and os.fstat(directory).st_ino != inode:
+                return Conflict((PathReason(b".", _ANOTHER),))
             conflicts = tuple(
                 PathReason(entry.path, why) for entry in wanted if (why := entry.conflict or _check(directory, entry))
             )

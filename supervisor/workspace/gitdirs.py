@@ -37,7 +37,8 @@ def git_copies(project: Project) -> GitCopies:
     """Decide what git needs in this project's sandbox."""
     git = project.git
     if git is None:
-        return GitCopies()
+        closed = _closed(os.path.join(project.root, b".git"), os.R_OK | os.X_OK)
+        return GitCopies(notices=closed)
     neutral_configs = _neutral_configs(git)
     notices = _notices(git)
     if neutral_configs:
@@ -96,7 +97,16 @@ def _read(path: bytes) -> bytes:
 
 
 def _notices(git: GitLayout) -> tuple[str, ...]:
+    closed = _closed(os.path.join(git.gitdir, b"HEAD"), os.R_OK)
     alternates = os.path.join(git.common, b"objects/info/alternates")
     if os.path.isfile(alternates):
-        return ("this repository borrows objects from another one, which the sandbox does not see: git may fail inside",)
-    return ()
+        borrows = "this repository borrows objects from another one, which the sandbox does not see: git may fail inside"
+        return (*closed, borrows)
+    return closed
+
+
+def _closed(path: bytes, mode: int) -> tuple[str, ...]:
+    """The notice of a file or directory of git's that is there and cannot be read by us, nor by the session."""
+    if not os.path.lexists(path) or os.access(path, mode, effective_ids=True):
+        return ()
+    return (f"{os.fsdecode(path)} cannot be read: git does not work in the session",)

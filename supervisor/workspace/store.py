@@ -50,6 +50,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # "prompt", "exec", "interactive"
     project: bytes  # the root's path; base 64 on disk, as it may be any bytes
     project_id: str
+    root: int = 0  # the inode number of the root's directory; 0: not known
     user: str
     uid: int
     started_us: int

@@ -126,6 +126,22 @@ def test_a_command_that_a_signal_to_lemni_ended_is_listed_so(
     assert f"none kept: ended by {number.name}".encode() in err
 
 
+def test_a_project_that_another_directory_replaced_takes_nothing(repo: Path, home: Path, public_tmp: Path) -> None:
+    _, session = run(repo, home, "echo new > nine")
+    repo.rename(public_tmp / "moved")
+    repo.mkdir()
+    elsewhere = public_tmp / "elsewhere"
+    elsewhere.mkdir()
+    refused = lemni("apply", session["id"], cwd=elsewhere, home=home, stdin=b"y\n")
+    assert refused.code != 0
+    assert "another directory" in refused.err
+    assert list(repo.iterdir()) == []
+    repo.rmdir()
+    (public_tmp / "moved").rename(repo)  # the same one is back
+    assert lemni("apply", session["id"], cwd=elsewhere, home=home, stdin=b"y\n").code == 0
+    assert (repo / "nine").read_text() == "new\n"
+
+
 def test_debris_alone_is_named_and_taken_only_when_asked_for(repo: Path, home: Path) -> None:
     (repo / ".gitignore").write_text("*.o\n")
     _, session = run(repo, home, "touch a.o b.o")

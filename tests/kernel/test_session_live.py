@@ -124,6 +124,22 @@ async def test_a_file_that_cannot_be_read_is_announced(
     assert any("src/closed" in str(entry.get("text")) for entry in entries(closing.journal))
 
 
+@pytest.mark.needs("unprivileged")
+@pytest.mark.parametrize("name", [".git", ".git/HEAD"])
+async def test_gits_own_directory_that_cannot_be_read_is_announced(repo: Path, home: Path, name: str) -> None:
+    mode = (repo / name).stat().st_mode
+    (repo / name).chmod(0)
+    seen = Recorder()
+    try:
+        async with open_session(request(repo, home), seen, seen):
+            pass
+    finally:
+        (repo / name).chmod(mode)
+    assert [text for _, text in seen.notices if "git does not work in the session" in text] == [
+        f"{repo / name} cannot be read: git does not work in the session"
+    ]
+
+
 async def test_a_journal_that_fails_under_a_late_notice_ends_the_session_in_order(
     repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
