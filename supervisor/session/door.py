@@ -309,7 +309,7 @@ class Session:
             try:
                 found = await trio.to_thread.run_sync(self._house.workspace.look, going_on, abandon_on_cancel=True)
             finally:
-                ended = True  # the thread reads it at its next directory
+                ended = True  # the thread reads it at its next batch of names
             if found is not None:
                 with trio.CancelScope(shield=True):  # what is told is on record
                     self.notices += (found,)

@@ -201,7 +201,8 @@ def _open(
         if not copying and 0 < found.files <= FEW:  # 0: nothing was walked, or there is nothing to look at
             closed = find_unreadable(project.root, frozenset(found.masked), reader, most=FEW)
             looked = closed.whole
-            notices += [told for told in (_unreadable(closed),) if told is not None and looked]
+            if looked and (told := _unreadable(closed)) is not None:
+                notices.append(told)
         if mounts and not want_copy:
             notices.append(f"mounted beneath the project: {_list(mounts)}; the working copy is a plain copy")
         walk_us = (time.monotonic_ns() - started) // 1000
