@@ -35,10 +35,6 @@ int lemni_send(int channel, uint32_t kind, uint32_t flags, uint64_t id, uint32_t
 int lemni_sealed_program(const char *path);
 
 /* detached.c */
-int lemni_detached_mount(int directory, int userns, int recursive);
-int lemni_detached_tree(const char *source, int recursive, uint64_t attributes);
-int lemni_detached_tmpfs(uint64_t size, uint64_t inodes);
-int lemni_attach(int mount, int below, const char *name);
-int lemni_restrict(int mount, uint64_t attributes);
+int lemni_detached_mount(int directory, int userns);
 
 #endif

@@ -87,29 +87,9 @@ def user_namespace(uid_map: bytes, gid_map: bytes) -> int:
     return _checked(lib.lemni_user_namespace(uid_map, len(uid_map), gid_map, len(gid_map)))
 
 
-def detached_mount(directory: int, userns: int, recursive: bool) -> int:
+def detached_mount(directory: int, userns: int) -> int:
     """A detached mount of a directory, idmapped where ``userns`` is not -1. Raises OSError."""
-    return _checked(lib.lemni_detached_mount(directory, userns, recursive))
-
-
-def detached_tree(source: bytes, recursive: bool, attributes: int) -> int:
-    """A detached, private copy of the mount at a host path, with these MOUNT_ATTR_* set. Raises OSError."""
-    return _checked(lib.lemni_detached_tree(source, recursive, attributes))
-
-
-def detached_tmpfs(size: int, inodes: int) -> int:
-    """A detached tmpfs. Raises OSError."""
-    return _checked(lib.lemni_detached_tmpfs(size, inodes))
-
-
-def attach(mount: int, below: int, name: bytes) -> None:
-    """Hang a detached mount below another detached mount. Raises OSError: EINVAL before Linux 6.15."""
-    _checked(lib.lemni_attach(mount, below, name))
-
-
-def restrict(mount: int, attributes: int) -> None:
-    """Set MOUNT_ATTR_* on one mount. Raises OSError."""
-    _checked(lib.lemni_restrict(mount, attributes))
+    return _checked(lib.lemni_detached_mount(directory, userns))
 
 
 def landlock_abi() -> int:

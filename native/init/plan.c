@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/keyctl.h>
 #include <linux/landlock.h>
+#include <linux/mount.h>
 #include <linux/netlink.h>
 #include <linux/openat2.h>
 #include <linux/prctl.h>
@@ -189,8 +190,23 @@ static long open_workdir(struct box *b, const struct plan_op *op) {
     return fd;
 }
 
+/* A detached clone of the root with all that is mounted in it: for the root of another sandbox (AdoptRoot). */
+static long hand_root(const struct box *b, const struct reply *r) {
+    unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE;
+    long tree = sys(__NR_open_tree, b->root, "", flags); /* EBADF before there is a root */
+    if (tree < 0) {
+        return tree;
+    }
+    reply_fd(r, (int)tree);
+    sys_close((int)tree);
+    return 0;
+}
+
 static long hand_over(struct box *b, const struct plan_op *op) {
     struct reply r = {.kind = REPLY_FD, .code = (uint32_t)op->number[0]};
+    if (r.code == REQUEST_HAND_ROOT) {
+        return hand_root(b, &r);
+    }
     int fd = r.code == REQUEST_HAND_WORKDIR ? b->workdir : r.code == REQUEST_HAND_NETLINK ? b->netlink : -1;
     if (fd < 0) {
         return -EBADF; /* nothing of this kind, or not open yet */

@@ -132,7 +132,8 @@ enum request_kind {
     REQUEST_KILL_ALL = 5,     /* SIGKILL to every process but the init */
     REQUEST_HAND_WORKDIR = 6,
     REQUEST_HAND_NETLINK = 7,
-    REQUEST_SHUTDOWN = 8      /* the init exits, and the namespace with it: no reply but end of file */
+    REQUEST_SHUTDOWN = 8,     /* the init exits, and the namespace with it: no reply but end of file */
+    REQUEST_HAND_ROOT = 9     /* by a plan only (HandOver): afterwards init may not */
 };
 
 enum {

@@ -154,6 +154,7 @@ static void obey(const struct box *b, const struct message *m) {
     case REQUEST_SHUTDOWN:
         sys_exit(0); /* PID 1: the kernel kills the rest */
     case REQUEST_GO:
+    case REQUEST_HAND_ROOT:
         break;
     }
     reply(REPLY_ERROR, m->head.kind, m->head.id, ENOSYS);

@@ -14,7 +14,7 @@ from profiles.model import Profile
 from supervisor.errors import HostUnfit
 from supervisor.sandbox import cgroup, launch, layers
 from supervisor.sandbox.groups import unescape
-from supervisor.sandbox.ids import FIRST_HOST_ID, SLOTS
+from supervisor.sandbox.ids import END_HOST_ID, FIRST_HOST_ID
 from supervisor.sandbox.machine import Entry, HostFacts, HostView
 from supervisor.sandbox.spec import SandboxSpec
 
@@ -160,7 +160,7 @@ def _maps_session_ids(uid_map: str) -> bool:
     """Whether the caller's own user namespace has the ids that sessions take (a root of a small container has not)."""
     for line in uid_map.splitlines():
         inner, _, count = (int(word) for word in line.split())
-        if inner <= FIRST_HOST_ID and inner + count >= FIRST_HOST_ID + 2 * SLOTS:
+        if inner <= FIRST_HOST_ID and inner + count >= END_HOST_ID:
             return True
     return False
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 
 FIRST_HOST_ID = 1_879_048_192  # 0x70000000: above accounts, systemd's dynamic users and containers, and default subuid ranges
 SLOTS = 4096  # sandboxes of one machine at a time, two ids each
+HOLDER_ID = FIRST_HOST_ID + 2 * SLOTS  # of the processes that hold templates; its files are nobody's in every sandbox
+END_HOST_ID = HOLDER_ID + 1  # the first that is not ours
 INNER_ACCOUNT = 1000  # what root's own repositories look like from inside
 INNER_INIT = 65533  # beside nobody (65534), which stands for whatever is not mapped
 
@@ -94,6 +96,27 @@ def privileged(slot: int, owner_uid: int, owner_gid: int, idmap_offered: bool) -
         uid_map=_line(inner_uid, host_uid) + _line(init_uid, init_host),
         gid_map=_line(inner_gid, host_gid) + _line(init_gid, init_host),
         idmapped=idmap_offered,
+        setgroups_denied=False,
+    )
+
+
+def holding(privileged: bool, uid: int, gid: int) -> IdPlan:
+    """The plan of a process that holds a template, and runs no commands."""
+    if not privileged:
+        return ordinary(uid, gid)
+    line = _line(INNER_INIT, HOLDER_ID)
+    return IdPlan(
+        command_host_uid=HOLDER_ID,
+        command_host_gid=HOLDER_ID,
+        command_uid=INNER_INIT,
+        command_gid=INNER_INIT,
+        init_host_uid=HOLDER_ID,
+        init_host_gid=HOLDER_ID,
+        init_uid=INNER_INIT,
+        init_gid=INNER_INIT,
+        uid_map=line,
+        gid_map=line,
+        idmapped=False,
         setgroups_denied=False,
     )
 

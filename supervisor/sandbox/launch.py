@@ -138,50 +138,15 @@ def user_namespace(uid_map: bytes, gid_map: bytes) -> int:
         raise _refused("creating a user namespace for an idmapped mount", error) from error
 
 
-def detached_mount(directory: int, *, userns: int = -1, recursive: bool = False) -> int:
+def detached_mount(directory: int, *, userns: int = -1) -> int:
     """A detached mount of ``directory`` for MoveMount, its owners mapped by ``userns`` where given. Root only.
 
     Raises LaunchFailed: EINVAL where the file system has no idmapped mounts.
     """
     try:
-        return native.detached_mount(directory, userns, recursive)
+        return native.detached_mount(directory, userns)
     except OSError as error:
         raise _refused("cloning a mount for the sandbox", error) from error
-
-
-def detached_tree(source: bytes, *, recursive: bool, attributes: int) -> int:
-    """A detached copy of the mount at a host path, with these attributes (of ``ops``), deaf to later mounts. Root only.
-
-    Raises LaunchFailed.
-    """
-    try:
-        return native.detached_tree(source, recursive, attributes)
-    except OSError as error:
-        raise _refused("cloning a mount for the sandbox", error) from error
-
-
-def detached_tmpfs(size: int, inodes: int) -> int:
-    """A detached tmpfs of ``size`` bytes. Root only. Raises LaunchFailed."""
-    try:
-        return native.detached_tmpfs(size, inodes)
-    except OSError as error:
-        raise _refused("making a tmpfs", error) from error
-
-
-def attach(mount: int, below: int, name: bytes) -> None:
-    """Hang a detached mount below another detached one. Raises LaunchFailed: EINVAL before Linux 6.15."""
-    try:
-        native.attach(mount, below, name)
-    except OSError as error:
-        raise _refused("building a detached tree", error) from error
-
-
-def restrict(mount: int, attributes: int) -> None:
-    """Set attributes (of ``ops``) on one mount. Raises LaunchFailed."""
-    try:
-        native.restrict(mount, attributes)
-    except OSError as error:
-        raise _refused("restricting a mount", error) from error
 
 
 def _refused(doing: str, error: OSError) -> LaunchFailed | HostUnfit:

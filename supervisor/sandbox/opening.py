@@ -58,6 +58,7 @@ class Opened:
         while True:
             match await self.channel.opening():
                 case Ready():
+                    TEMPLATES.prepare()
                     return
                 case Failed() as failed:
                     steps = self.parts[failed.part] if failed.part < len(self.parts) else ()

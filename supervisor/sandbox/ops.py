@@ -343,7 +343,9 @@ class DropBounding(Op):
 
 @dataclass(frozen=True, slots=True)
 class HandOver(Op):
-    """Answer this request (HAND_WORKDIR or HAND_NETLINK of ``wire``) unasked; init does not keep the netlink socket."""
+    """Answer this request of ``wire`` unasked: HAND_WORKDIR; HAND_NETLINK, a socket that init does not keep; HAND_ROOT, a
+    detached clone of the new root with all that is mounted in it.
+    """
 
     KIND: ClassVar[int] = 16
     what: int

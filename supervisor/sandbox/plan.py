@@ -9,7 +9,7 @@ supervisor makes the groups and a thread of init the network, and the *seal*. A 
 same for all of one kind, and the rest *late*, with the seal.
 
 Descriptors travel in a fixed order: for each working copy those of ``copy_descriptors``; the shell of the root, where one was
-made before (``template``); the cgroups' ``tasks`` files.
+made before (``template.py``); the cgroups' ``tasks`` files.
 """
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def descriptors(draft: Draft) -> int:
 
 def base(draft: Draft) -> tuple[Op, ...]:
     """The part that knows no working copy, no group and no path of the finished root."""
-    return (_take_ids(draft), *_view(draft), *_own(draft))
+    return (_take_ids(draft.ids), *_view(draft), *_own(draft))
 
 
 def whole(draft: Draft, landlock: Compiled | None) -> tuple[Op, ...]:
     """The root with the working copies, and all that needs neither the network nor the groups: both are being made."""
     return (
-        _take_ids(draft),
+        _take_ids(draft.ids),
         *_layers(draft),
         ops.BeginOverlays(),
         *_view(draft),
@@ -112,10 +112,22 @@ def seal(draft: Draft, landlock: Compiled | None, seccomp: bytes, first: int = 0
     )
 
 
-def shell(draft: Draft) -> tuple[Op, ...]:
-    """What of a root is the same for all sandboxes of one kind: it holds the places of all that is mounted in it."""
+def template(draft: Draft, holder: IdPlan) -> tuple[Op, ...]:
+    """A root for all sandboxes of one kind, with the places of all that is mounted in it, made by its holder.
+
+    The holder then has neither the host's root nor its network.
+    """
     places = (*(scratch.path.encode() for scratch in draft.profile.view.scratch), *targets(draft))
-    return (*_shell(draft), *(ops.Dir(path) for path in places if not _in_scratch(draft, path)))
+    return (
+        _take_ids(holder),
+        *_shell(draft),
+        *(ops.Dir(path) for path in places if not _in_scratch(draft, path)),
+        ops.ReadOnly(b"/"),
+        ops.Pivot(),
+        ops.OpenNetlink(),
+        ops.NoNewPrivs(),
+        ops.NonDumpable(),
+    )
 
 
 def shareable(draft: Draft) -> bool:
@@ -133,8 +145,8 @@ def targets(draft: Draft) -> tuple[bytes, ...]:
     return tuple(copy.target for copy in draft.copies) or (WORKDIR, GITDIR)
 
 
-def _take_ids(draft: Draft) -> Op:
-    return ops.TakeIds(draft.ids.init_uid, draft.ids.init_gid, clear_groups=not draft.ids.setgroups_denied)
+def _take_ids(ids: IdPlan) -> Op:
+    return ops.TakeIds(ids.init_uid, ids.init_gid, clear_groups=not ids.setgroups_denied)
 
 
 def _view(draft: Draft) -> Iterator[Op]:

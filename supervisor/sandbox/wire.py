@@ -50,6 +50,7 @@ class Request(enum.IntEnum):
     HAND_WORKDIR = 6
     HAND_NETLINK = 7
     SHUTDOWN = 8
+    HAND_ROOT = 9
 
 
 IN_MEMFD = 1

@@ -1,9 +1,13 @@
 """A root that was made before: seen from inside it is the one that init builds, nobody can write to it, and it is given up."""
 from __future__ import annotations
 
+import errno
 import os
+import select
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +16,19 @@ import pytest
 
 from profiles.load import shipped
 from profiles.model import Scratch
-from supervisor.errors import InternalError, LaunchFailed
-from supervisor.sandbox import facts, launch, opening, ops, plan, template
-from supervisor.sandbox.ids import privileged
+from supervisor.errors import LaunchFailed
+from supervisor.sandbox import facts, launch, opening, ops, template
+from supervisor.sandbox.holder import Holder
+from supervisor.sandbox.ids import HOLDER_ID, holding, ordinary, privileged
 from supervisor.sandbox.machine import Entry
 from supervisor.sandbox.plan import Draft, Layers
 from supervisor.sandbox.spec import Limits
 from supervisor.sandbox.template import Templates
+from supervisor.sandbox.wire import Request
 from support.boxes import host, open_box, output
 
 pytestmark = [
-    pytest.mark.kernel, pytest.mark.needs("root", "detached_trees", "userns", "overlay", "seccomp", "bash"),
+    pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "seccomp", "bash"),
 ]  # fmt: skip
 
 # Everything of the root file system itself, then the mounts: names, kinds, modes, contents; no ids, no inode numbers.
@@ -45,11 +51,31 @@ def templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Templates]:
 
 
 def draft(*targets: bytes) -> Draft:
+    ids = privileged(0, 0, 0, True) if host().privileged else ordinary(host().uid, host().gid)
     return Draft(
-        host=host(), profile=shipped(), ids=privileged(0, 0, 0, True).inside(), limits=Limits(),
+        host=host(), profile=shipped(), ids=ids.inside(), limits=Limits(),
         copies=tuple(Layers(target, b"u", b"w") for target in targets), files=(), loopback=False, joins=0, watched=True,
-        detached=True,
+        detached=host().privileged,
     )  # fmt: skip
+
+
+def holder(templates: Templates) -> int:
+    """The pid of the one holder there is."""
+    (tree,) = (tree for tree in templates._trees.values() if tree is not None)
+    text = Path(f"/proc/self/fdinfo/{tree.holder._pidfd}").read_text()
+    return int(dict(line.split(":\t") for line in text.splitlines())["Pid"])
+
+
+def kill_holder(templates: Templates) -> int:
+    killed = holder(templates)
+    os.kill(killed, signal.SIGKILL)
+    os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)  # it is dead, and left for its owner to reap
+    return killed
+
+
+def status(pid: int) -> dict[str, list[str]]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: values.split() for name, values in (line.split(":", 1) for line in lines)}
 
 
 async def test_it_looks_like_the_root_that_init_builds(templates: Templates) -> None:
@@ -75,6 +101,7 @@ async def test_nothing_in_it_can_be_written_and_two_share_nothing_that_can(templ
         assert await output(other, "ls /workspace /tmp /home/agent /dev/shm | grep -c '^x$'") == "0"
 
 
+@pytest.mark.needs("root")
 def test_a_change_of_the_hosts_mounts_gives_it_up() -> None:
     root = Path(__file__).parents[2]
     script = (
@@ -141,51 +168,126 @@ def fresh(templates: Templates, made: Draft) -> bool:
     return clone is not None
 
 
-def test_only_so_many_kinds_are_kept(templates: Templates) -> None:
-    before = set(os.listdir("/proc/self/fd"))
-    for number in range(3 * template.KINDS):
+def test_only_so_many_kinds_are_kept_and_none_at_the_end(templates: Templates) -> None:
+    before, children = set(os.listdir("/proc/self/fd")), our_children()
+    for number in range(2 * template.KINDS + 1):
         kind = draft(b"/workspace", b"/%d" % number)
         assert not fresh(templates, kind)
         assert fresh(templates, kind)
-    assert len(templates._trees) <= template.KINDS
+        assert len(our_children() - children) <= template.KINDS
     templates.close()
-    assert len(set(os.listdir("/proc/self/fd")) - before) <= 1  # mountinfo
+    assert our_children() == children  # zombies too would be listed
+    assert len(set(os.listdir("/proc/self/fd")) - before) == 0
 
 
-def test_who_may_not_mount_has_none(templates: Templates) -> None:
-    assert not fresh(templates, replace(draft(b"/workspace"), detached=False))
-    assert templates._trees == {}
+def our_children() -> set[str]:
+    return set(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
+
+
+def test_who_holds_it_is_shut_in(templates: Templates) -> None:
+    made = draft(b"/workspace")
+    assert not fresh(templates, made)
+    assert fresh(templates, made)
+    pid = holder(templates)
+    found = status(pid)
+    assert found["NoNewPrivs"] == ["1"]
+    assert set(found["Uid"] + found["Gid"]) == {str(HOLDER_ID if os.geteuid() == 0 else os.getuid())}
+    if os.geteuid() == 0:
+        assert Path(f"/proc/{pid}/environ").read_bytes() == b""
+    else:
+        with pytest.raises(PermissionError):  # it is not dumpable: its memory is closed to others of the same uid
+            Path(f"/proc/{pid}/environ").read_bytes()
+    places = [line.split()[4] for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+    assert places[0] == "/"
+    assert "/proc" not in places
+    for name in ("user", "mnt", "pid", "net", "ipc", "uts"):
+        assert os.readlink(f"/proc/{pid}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}")
+
+
+async def test_an_opening_does_without_when_it_was_killed(templates: Templates) -> None:
+    for turn in range(2):
+        async with open_box():
+            pass
+        if turn:
+            killed = kill_holder(templates)
+    async with open_box() as box:
+        assert await output(box, "echo here") == "here"
+    async with open_box() as box:
+        assert holder(templates) != killed
+        assert await output(box, "echo here") == "here"
+
+
+def test_one_that_is_killed_while_the_next_clone_is_due_is_given_up(templates: Templates) -> None:
+    made = draft(b"/workspace")
+    assert not fresh(templates, made)
+    assert fresh(templates, made)
+    kill_holder(templates)
+    templates.prepare()
+    assert list(templates._trees.values()) == [None]
+    assert fresh(templates, made)
+
+
+def test_a_host_that_refuses_is_asked_so_often(templates: Templates, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = 0
+
+    def refuse(**_: object) -> None:
+        nonlocal refused
+        refused += 1
+        raise LaunchFailed("creating the namespaces", errno=errno.ENOSPC)
+
+    monkeypatch.setattr(launch, "begin", refuse)
+    for _ in range(3 * template.ATTEMPTS):
+        assert not fresh(templates, draft(b"/workspace"))
+    assert refused == template.ATTEMPTS
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("steps", "code"),
     [
-        [ops.Symlink(b"/a", b"usr"), ops.Dir(b"/a/b")],  # through a link
-        [ops.Bind(b"/usr", b"/usr", ops.RO), ops.File(b"/usr/x", b"")],  # into the host's tree
-        [ops.File(b"/a", b""), ops.File(b"/a", b"")],
-        [ops.Bind(b"/absent", b"/a", ops.RO)],
-        [ops.Bind(b"/proc/self", b"/a", ops.RO)],  # a link as the source
+        ((ops.Symlink(b"/a", b"usr"), ops.Dir(b"/a/b")), errno.ELOOP),  # through a link
+        ((ops.Bind(b"/absent", b"/a", ops.RO),), errno.ENOENT),
+        ((ops.HandOver(Request.HAND_WORKDIR),), errno.EBADF),
     ],
 )
-def test_what_is_wrong_is_refused_and_leaves_nothing(steps: list[ops.Op]) -> None:
-    before = set(os.listdir("/proc/self/fd"))
-    with pytest.raises(LaunchFailed):
-        template.make([ops.NewRoot(1 << 20, 100), *steps])
-    with pytest.raises(InternalError):
-        template.make([ops.NewRoot(1 << 20, 100), ops.Pivot()])
+def test_what_is_wrong_in_it_is_said_and_leaves_nothing(steps: tuple[ops.Op, ...], code: int) -> None:
+    before, children = set(os.listdir("/proc/self/fd")), our_children()
+    ids = holding(host().privileged, host().uid, host().gid)
+    take = ops.TakeIds(ids.init_uid, ids.init_gid, clear_groups=not ids.setgroups_denied)
+    made = Holder((take, ops.NewRoot(1 << 20, 100), *steps), launch.IdMaps(ids.uid_map, ids.gid_map, ids.setgroups_denied))
+    with pytest.raises(LaunchFailed) as caught:
+        made.clone()
+    assert caught.value.errno == code
+    made.close()
     assert set(os.listdir("/proc/self/fd")) == before
+    assert our_children() == children
 
 
-def test_a_host_that_refuses_is_asked_once(templates: Templates, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(mount: int, below: int, name: bytes) -> None:
-        raise LaunchFailed("building a detached tree", errno=22)
+def test_a_fork_lets_go_of_it_and_leaves_it_to_its_parent(templates: Templates) -> None:
+    made = draft(b"/workspace")
+    assert not fresh(templates, made)
+    assert fresh(templates, made)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if not fresh(templates, made) and fresh(templates, made) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    kept = holder(templates)
+    assert fresh(templates, made)
+    assert holder(templates) == kept
 
-    monkeypatch.setattr(launch, "attach", refuse)  # as Linux before 6.15 does
-    assert not fresh(templates, draft(b"/workspace"))
-    assert not fresh(templates, draft(b"/workspace"))
-    monkeypatch.undo()
-    assert not fresh(templates, draft(b"/workspace"))
 
-
-def test_the_shell_is_all_that_a_template_can_make() -> None:
-    os.close(template.make(plan.shell(draft(b"/workspace", b"/gitdir"))))
+def test_it_ends_with_its_supervisor() -> None:
+    root = Path(__file__).parents[2]
+    script = (
+        f"import sys, time; sys.path[:0] = {[str(root), str(root / 'tests')]!r}\n"
+        "from kernel.test_sandbox_template import draft, fresh, holder\n"
+        "from supervisor.sandbox.template import Templates\n"
+        "own, made = Templates(), draft(b'/workspace')\n"
+        "assert not fresh(own, made) and fresh(own, made)\n"
+        "print(holder(own), flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        pidfd = os.pidfd_open(int(child.stdout.readline()))
+        child.kill()
+        assert select.select([pidfd], [], [], 60)[0]
+        os.close(pidfd)

@@ -11,6 +11,7 @@ from supervisor.sandbox import cgroup
 from supervisor.sandbox.examine import overlay_copy, remove
 from supervisor.sandbox.life import open_sandbox
 from supervisor.sandbox.spec import Limits, SandboxSpec
+from supervisor.sandbox.template import TEMPLATES
 from supervisor.sandbox.warm import warm_pool
 from support.boxes import bash, host
 
@@ -66,5 +67,6 @@ async def test_those_that_wait_go_with_the_pool(public_tmp: Path) -> None:
 
 
 def _children() -> list[str]:
+    TEMPLATES.close()  # whose process is not of the pool
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
         return file.read().split()

@@ -115,13 +115,6 @@ def aarch64_cc() -> str | None:
 
 
 @probe
-def detached_trees() -> str | None:
-    """Mounts built on a mount that hangs nowhere (Linux 6.15)."""
-    release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
-    return None if release >= (6, 15) else f"Linux {os.uname().release}"
-
-
-@probe
 def idmap() -> str | None:
     """An idmapped mount on the file system of the temporary directory (root only)."""
     if os.geteuid() != 0:

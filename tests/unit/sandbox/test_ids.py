@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.sandbox.ids import FIRST_HOST_ID, SLOTS, ordinary, privileged
+from supervisor.sandbox.ids import END_HOST_ID, FIRST_HOST_ID, SLOTS, holding, ordinary, privileged
 
 IDS = st.integers(0, FIRST_HOST_ID - 1)
 
@@ -41,12 +41,22 @@ def test_root_never_gives_its_own_id_away(slot: int, uid: int, gid: int, offered
 
 
 def test_slots_do_not_overlap() -> None:
-    taken: set[int] = set()
+    holder = holding(True, 0, 0)
+    taken = {holder.init_host_uid}
     for slot in range(SLOTS):
         plan = privileged(slot, 0, 0, True)
         mine = {plan.command_host_uid, plan.init_host_uid}
         assert not taken & mine
         taken |= mine
+    assert min(taken) == FIRST_HOST_ID
+    assert max(taken) < END_HOST_ID
+
+
+def test_a_holder_of_templates_is_the_caller_or_nobody() -> None:
+    assert holding(False, 1000, 100) == ordinary(1000, 100)
+    plan = holding(True, 0, 0)
+    assert plan.init_host_uid == plan.init_host_gid != 0
+    assert plan.uid_map == b"%d %d 1\n" % (plan.init_uid, plan.init_host_uid)
 
 
 @pytest.mark.parametrize("slot", [-1, SLOTS])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiles.landlock import Compiled
 from supervisor.sandbox import ops, wire
-from supervisor.sandbox.ids import ordinary, privileged
+from supervisor.sandbox.ids import holding, ordinary, privileged
 from supervisor.sandbox.ops import Op
 from supervisor.sandbox.plan import (
     AS,
@@ -26,7 +26,7 @@ from supervisor.sandbox.plan import (
     late,
     rlimits,
     seal,
-    shell,
+    template,
     whole,
 )
 from supervisor.sandbox.spec import Limits, PlainCopy
@@ -57,7 +57,7 @@ drafts = st.builds(
         watched=joins == 0 or not root,
         loopback=loopback,
         detached=root,
-        adopted=root and adopted,
+        adopted=adopted,
         copies=(PlainCopy(b"/scratch/copy", b"/workspace"),) if plain else OVERLAYS,
     ),
     st.booleans(), st.booleans(), st.integers(0, 4), st.booleans(), st.booleans(), st.booleans(),
@@ -120,14 +120,28 @@ def test_the_base_needs_no_copy_and_the_rest_comes_late(draft: Draft) -> None:
 
 
 @given(drafts)
-def test_an_adopted_root_is_the_shell_that_init_would_build(draft: Draft) -> None:
-    built = [op for op in build(replace(draft, adopted=False)) if op not in shell(draft)]
-    adopted = [op for op in build(replace(draft, adopted=draft.detached)) if not isinstance(op, ops.AdoptRoot)]
-    assert built == [op for op in adopted if op not in shell(draft)]
-    made = {op.path for op in shell(draft) if isinstance(op, ops.Dir)}
+def test_an_adopted_root_is_the_one_that_init_would_build(draft: Draft) -> None:
+    made = template(draft, holding(draft.detached, 1000, 1000))
+    built = [op for op in build(replace(draft, adopted=False)) if op not in made]
+    adopted = [op for op in build(replace(draft, adopted=True)) if not isinstance(op, ops.AdoptRoot)]
+    assert built == [op for op in adopted if op not in made]
+    places = {op.path for op in made if isinstance(op, ops.Dir)}
     for op in adopted:  # the root is read-only by then: what is mounted in it finds its place there
-        if isinstance(op, ops.Overlay | ops.Tmpfs | ops.Proc | ops.DevPts | ops.Mqueue) and draft.detached:
-            assert op.target in made or op.target.startswith(b"/proc/")
+        if isinstance(op, ops.Overlay | ops.Tmpfs | ops.Proc | ops.DevPts | ops.Mqueue):
+            assert op.target in places or op.target.startswith(b"/proc/")
+
+
+@given(drafts)
+def test_who_holds_a_template_is_none_of_those_who_get_it(draft: Draft) -> None:
+    ids = holding(draft.detached, 1000, 1000)
+    made = template(draft, ids)
+    assert isinstance(made[0], ops.TakeIds)
+    assert made[0].uid == ids.init_uid
+    assert position(made, ops.NewRoot) < position(made, ops.ReadOnly) < position(made, ops.Pivot)
+    assert position(made, ops.Pivot) < position(made, ops.NonDumpable)
+    assert [op for op in made if isinstance(op, ops.ReadOnly)] == [ops.ReadOnly(b"/")]
+    assert (ids.init_host_uid == draft.ids.init_host_uid) is draft.ids.shared
+    assert wire.encode_plan(made, 0).startswith(b"LEMNIPLN")
 
 
 @given(drafts)
