@@ -47,6 +47,7 @@ from supervisor.sandbox.life import Usage
 from supervisor.session import record
 from supervisor.session.execute import Executor
 from supervisor.session.house import Closed, House
+from supervisor.session.looking import Looking
 from supervisor.session.prepare import Prepared
 from supervisor.session.request import (
     REJECTING,
@@ -114,7 +115,7 @@ class Session:
         self._ending = False
         self._withdrawn: Outcome | None = None
         self._watching = trio.CancelScope()
-        self._looking = trio.CancelScope()
+        self._looking = Looking()
         self._record = record.begun(session, request, prepared, identity)
 
     # The door
@@ -298,23 +299,6 @@ class Session:
             with trio.CancelScope(shield=True):
                 await self._feed(ResourceExceeded(stop.what, stop.limit, stop.used))
 
-    async def _look(self) -> None:
-        """In a large project, files that cannot be read are looked for beside the work, and told when they are found."""
-        ended = False
-
-        def going_on() -> bool:
-            return not ended
-
-        with self._looking:
-            try:
-                found = await trio.to_thread.run_sync(self._house.workspace.look, going_on, abandon_on_cancel=True)
-            finally:
-                ended = True  # the thread reads it at its next batch of names
-            if found is not None:
-                with trio.CancelScope(shield=True):  # what is told is on record
-                    self.notices += (found,)
-                    await self._carry_out((WriteEntry(entry.Noticed("workspace", found), False), Announce("workspace", found)))
-
     async def _wind_up(self, call_id: str) -> None:
         """A caller that goes away in the middle of a call: its end is journalled all the same."""
         if self._machine.phase is not Phase.IDLE:
@@ -344,7 +328,7 @@ class Session:
         self._executor = Executor(sandbox, self._house.files, self.bounds, self._watcher)
         nursery.start_soon(self._watch)
         if not self._house.workspace.looked:
-            nursery.start_soon(self._look)
+            nursery.start_soon(self._looking.run, self._house.workspace.look, self._found_closed)
         await self._note(entry.Stage(4, "work"))
 
     async def refuse(self, error: BaseException | None) -> None:
@@ -368,6 +352,10 @@ class Session:
         """An entry of the session's own: while it opens, a journal that fails is an error of opening."""
         await self._journal.write(written, sync=sync)
 
+    async def _found_closed(self, text: str) -> None:
+        self.notices += (text,)
+        await self._carry_out((WriteEntry(entry.Noticed("workspace", text), False), Announce("workspace", text)))
+
     async def _announce(self, code: str, text: str) -> None:
         self.notices += (text,)
         self._watcher.notice(code, text)
@@ -377,7 +365,7 @@ class Session:
         """Stage 5, under the caller's shield. What fails here changes the outcome, never the teardown."""
         self._ending = True
         self._watching.cancel()
-        self._looking.cancel()
+        await self._looking.finish()
         for call in self._calls.values():  # one that another task still waits for ends now, and journals its end
             call.scope.cancel()
         with trio.move_on_after(CALL_SECONDS):

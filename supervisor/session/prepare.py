@@ -133,8 +133,10 @@ def _notices(policy: Policy, bounds: Bounds, layers: tuple[Layer, ...]) -> tuple
     if policy.origin == "none":
         text = "there is no policy: every tool asks. Write one for this repository with `lemni policy init`"
         found.append(("policy_missing", text))
-    if policy.history == "hide":
-        found.append(("without_effect", "history: hide has no effect in this version: the repository's commits can be read"))
+    if policy.idle:
+        said = f"set in the policy, without effect in this version: {', '.join(sorted(policy.idle))}"
+        said += "; the repository's commits can be read" if policy.history == "hide" else ""
+        found.append(("without_effect", said))
     off: dict[tuple[str, str], list[str]] = {}  # several for one reason are one notice
     for layer in layers:
         if not layer.on:

@@ -18,7 +18,7 @@ from supervisor.settings.bounds import EXECUTION_VARIABLE, VARIABLES, Bounds, co
 from supervisor.settings.config import Config, ModelConfig, parse_config
 from supervisor.settings.document import MAX_BYTES
 from supervisor.settings.parse import command_sets, parse_policy
-from supervisor.settings.policy import Policy, PolicyFile, Section, resolve, restrict
+from supervisor.settings.policy import WITHOUT_EFFECT, Policy, PolicyFile, Section, resolve, restrict
 
 NO_POLICY_REMEDY = "write one for this repository with `lemni policy init`"
 
@@ -167,9 +167,7 @@ def write_starter(files: SettingFiles, root: bytes) -> Path:
 
 def without_effect(key: str) -> bool:
     """Whether a key of ``describe_policy`` is read and checked, and decides nothing in this version."""
-    return key.startswith("thirdPartyFiles.") or key in {
-        "history", "largeFile", "largeDiff", "compactionPercent", "budgets.extensions",
-    }
+    return key == "budgets.extensions" or key.partition(".")[0] in WITHOUT_EFFECT
 
 
 def describe_policy(policy: Policy, bounds: Bounds) -> list[tuple[str, str]]:

@@ -58,6 +58,11 @@ class LimitSettings:
 
 
 Numbers = TypeVar("Numbers", Budgets, LimitSettings)
+# Keys that are read and checked, and decide nothing yet, by the attribute of a Section; beside them ``budgets.extensions``.
+WITHOUT_EFFECT = {
+    "thirdPartyFiles": "third_party", "largeFile": "large_file", "largeDiff": "large_diff", "history": "history",
+    "compactionPercent": "compaction_percent",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,12 @@ class Section:
     apparmor: str | None = None
     execution: tuple[str, ...] | None = None
     environment: tuple[tuple[str, str], ...] | None = None
+
+    def idle(self) -> frozenset[str]:
+        """The keys that it says and that decide nothing in this version."""
+        said = {key for key, name in WITHOUT_EFFECT.items() if getattr(self, name) not in (None, ())}
+        extensions = self.budgets is not None and self.budgets.extensions is not None
+        return frozenset(said | {"budgets.extensions"} if extensions else said)
 
     def over(self, base: Section) -> Section:
         """This section laid over ``base``: its keys replace those of ``base``, key by key."""
@@ -157,6 +168,7 @@ class Policy:
     apparmor: str
     execution: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
+    idle: frozenset[str] = frozenset()  # keys that somebody wrote and that decide nothing in this version
 
     def tool(self, name: str) -> Verdict:
         """The base verdict of a tool; a sensitive tool asks at least (PP-11)."""
@@ -202,6 +214,7 @@ def resolve(section: Section, *, origin: str, sha256: str, project: str | None, 
         apparmor=section.apparmor or "auto",
         execution=section.execution or PLACES,
         environment=section.environment or (),
+        idle=section.idle(),
     )
 
 
@@ -244,6 +257,7 @@ def restrict(policy: Policy, user: Section, *, source: str, sets: Sets) -> Polic
         compaction_percent=min(policy.compaction_percent, user.compaction_percent or policy.compaction_percent),
         apparmor=_first(("required", "auto", "off"), policy.apparmor, user.apparmor),
         execution=execution,
+        idle=policy.idle | user.idle(),
     )
 
 

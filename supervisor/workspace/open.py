@@ -59,7 +59,10 @@ class Workspace:
     _baselines: tuple[Baseline | None, ...] = field(repr=False)  # of each copy; None: an overlay
 
     def look(self, going_on: Callable[[], bool]) -> str | None:
-        """A notice of the files that the session cannot read, or None. Blocks on the disk, while ``going_on`` says yes."""
+        """A notice of the files that the session cannot read, or None. Blocks on the disk, while ``going_on`` says yes.
+
+        One that could not go on to the end says so.
+        """
         try:
             closed = find_unreadable(self.project.root, frozenset(self.masked), self._reader, going_on=going_on)
         except OSError:
@@ -268,7 +271,11 @@ def _notices(project: Project, found: Found, git: GitCopies) -> list[str]:
 
 
 def _unreadable(closed: Closed) -> str | None:
-    return f"the session cannot read: {_list(closed.paths, closed.count)}" if closed.count else None
+    said = f"the session cannot read: {_list(closed.paths, closed.count)}" if closed.count else ""
+    if closed.whole:
+        return said or None
+    rest = "not every file was looked at before the session ended"
+    return f"{said}; {rest}" if said else f"whether the session can read everything is not known: {rest}"
 
 
 def _list(paths: tuple[bytes, ...] | list[bytes], count: int | None = None) -> str:

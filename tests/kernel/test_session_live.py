@@ -124,6 +124,20 @@ async def test_a_file_that_cannot_be_read_is_announced(
     assert any("src/closed" in str(entry.get("text")) for entry in entries(closing.journal))
 
 
+async def test_a_session_that_ends_at_once_has_looked_all_the_same(
+    repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace_open, "FEW", 0)
+    (repo / "src/closed").write_text("x")
+    (repo / "src/closed").chmod(0)
+    seen = Recorder()
+    async with open_session(request(repo, home), seen, seen) as session:
+        await session.begin("x")
+        closing = await session.finish(Outcome.DONE)
+    assert "the session cannot read: src/closed" in closing.notices
+    assert any("src/closed" in str(entry.get("text")) for entry in entries(closing.journal))
+
+
 @pytest.mark.needs("unprivileged")
 @pytest.mark.parametrize("name", [".git", ".git/HEAD"])
 async def test_gits_own_directory_that_cannot_be_read_is_announced(repo: Path, home: Path, name: str) -> None:

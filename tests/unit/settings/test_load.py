@@ -20,6 +20,7 @@ from supervisor.settings.load import (
     without_effect,
     write_starter,
 )
+from supervisor.settings.policy import WITHOUT_EFFECT
 from supervisor.types import Verdict
 
 ROOT = b"/srv/app"
@@ -236,5 +237,5 @@ def test_the_policy_in_force_is_shown_whole(files: SettingFiles) -> None:
     assert shown["limits.inodes"] == "500000"
     assert shown["compactionPercent"] == "80"
     idle = {key.partition(".")[0] for key in shown if without_effect(key)}
-    assert idle == {"thirdPartyFiles", "history", "largeFile", "largeDiff", "compactionPercent", "budgets"}
+    assert idle == {*WITHOUT_EFFECT, "budgets"}
     assert not without_effect("budgets.actions")

@@ -193,6 +193,7 @@ def test_a_users_file_only_restricts() -> None:
     assert (found.apparmor, found.environment, found.execution) == ("auto", (("CI", "1"),), ("workstation",))
     assert found.limits_required
     assert found.context_exclusions == ("x",)
+    assert found.idle == {"thirdPartyFiles"}
 
 
 def test_a_users_file_that_says_nothing_changes_nothing() -> None:

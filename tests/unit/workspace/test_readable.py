@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from supervisor.workspace.open import _unreadable
 from supervisor.workspace.readable import SHOWN, Closed, find_unreadable
 
 
@@ -75,6 +76,15 @@ def test_it_stops_when_it_is_told_to_and_after_so_many(tmp_path: Path) -> None:
     assert find_unreadable(root, frozenset(), mine(), going_on=lambda: False) == Closed((), 0, whole=False)
     assert not find_unreadable(root, frozenset(), mine(), most=3).whole
     assert find_unreadable(root, frozenset(), mine(), most=1000).whole
+
+
+def test_what_was_not_looked_at_to_the_end_says_so() -> None:
+    assert _unreadable(Closed((), 0, whole=True)) is None
+    assert _unreadable(Closed((b"a",), 1, whole=True)) == "the session cannot read: a"
+    partial = "the session cannot read: a; not every file was looked at before the session ended"
+    assert _unreadable(Closed((b"a",), 1, whole=False)) == partial
+    none = "whether the session can read everything is not known: not every file was looked at before the session ended"
+    assert _unreadable(Closed((), 0, whole=False)) == none
 
 
 def test_one_large_directory_is_left_between_two_batches(tmp_path: Path) -> None:
