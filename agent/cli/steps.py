@@ -198,7 +198,7 @@ def ended(execution: Execution) -> str:
     dropped = execution.dropped_stdout + execution.dropped_stderr
     return how + paint(
         f" · {milliseconds(execution.duration_us)} · CPU {milliseconds(execution.cpu_us)}"
-        f" · {size(execution.max_rss)}" + (f" · {size(dropped)} of output dropped" if dropped else ""),
+        f" · {size(execution.max_rss)} resident" + (f" · {size(dropped)} of output dropped" if dropped else ""),
         DIM,
     )
 

@@ -111,7 +111,7 @@ def test_output_is_shown_as_it_comes_and_ends_with_its_cost(shown: Shown) -> Non
     step.output("c1", 1, b"\xa9\xff")
     assert shown() == "  │ two\n  ┃ bad<U+001B>[2J\n"
     step.result(proposal(BashCall("x")), Result("c1", CallState.DONE, "", execution=execution(7)))
-    assert shown() == "  │ é<0xFF>\n  └ exit 7 · 1.5 ms · CPU 0.9 ms · 1.0 MiB\n"
+    assert shown() == "  │ é<0xFF>\n  └ exit 7 · 1.5 ms · CPU 0.9 ms · 1.0 MiB resident\n"
 
 
 def test_a_flood_is_shown_by_its_ends(shown: Shown) -> None:
