@@ -8,6 +8,7 @@ Wherever git's directory is, its configuration reads without the developer's ide
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from supervisor.workspace.project import GitKind, GitLayout, Project
 WORKDIR = b"/workspace"
 GITDIR = b"/gitdir"
 _CONFIGS = 1000  # submodules and worktrees whose configuration is looked at
+_CONFIG_NAMES = (b"config", b"config.worktree")
 _CONFIG_BYTES = 4 << 20
 
 
@@ -39,8 +41,11 @@ def git_copies(project: Project) -> GitCopies:
     if git is None:
         closed = _closed(os.path.join(project.root, b".git"), os.R_OK | os.X_OK)
         return GitCopies(notices=closed)
-    neutral_configs = _neutral_configs(git)
+    directories = _directories(git)
+    neutral_configs = _neutral_configs(git, directories[:_CONFIGS])
     notices = _notices(git)
+    if len(directories) > _CONFIGS:
+        notices += (f"git's configuration of more than {_CONFIGS} submodules and worktrees is shown as it is",)
     if neutral_configs:
         notices += ("git's configuration of this repository is shown without its identity and credentials",)
     if git.kind is GitKind.DIRECTORY:
@@ -71,18 +76,23 @@ def _with_worktree(gitdir: bytes, name: bytes, neutral_configs: dict[bytes, byte
     return text.rstrip(b"\n") + b"\n[core]\n\tworktree = " + WORKDIR + b"\n" if text else b""
 
 
-def _neutral_configs(git: GitLayout) -> dict[bytes, bytes]:
-    """The configuration files below git's directory that hold an identity or a credential, as they read without."""
-    names = [b"config", b"config.worktree"]
-    own = os.path.relpath(git.gitdir, git.common)
-    if own != b".":
-        names.append(os.path.join(own, b"config.worktree"))
-    for directory, below, found in os.walk(os.path.join(git.common, b"modules")):  # submodules, by their names
-        if b"config" in found and b"HEAD" in found:
-            names.append(os.path.relpath(os.path.join(directory, b"config"), git.common))
+def _directories(git: GitLayout) -> list[bytes]:
+    """Where a configuration may lie, below git's directory: the project's own first, and at most a few more than count."""
+    found = [b"", os.path.relpath(git.gitdir, git.common)]
+    with contextlib.suppress(OSError):  # there are no linked worktrees
+        found += [os.path.join(b"worktrees", name) for name in os.listdir(os.path.join(git.common, b"worktrees"))]
+    for directory, below, names in os.walk(os.path.join(git.common, b"modules")):  # submodules, by their names
+        if b"config" in names and b"HEAD" in names:
+            found.append(os.path.relpath(directory, git.common))
             below[:] = [b"modules"] if b"modules" in below else []
-        if len(names) > _CONFIGS:
+        if len(found) > _CONFIGS:
             break
+    return found
+
+
+def _neutral_configs(git: GitLayout, directories: list[bytes]) -> dict[bytes, bytes]:
+    """The configuration files that hold an identity or a credential, as they read without."""
+    names = [os.path.normpath(os.path.join(directory, name)) for directory in directories for name in _CONFIG_NAMES]
     texts = ((name, _read(os.path.join(git.common, name))) for name in names)
     return {name: shown for name, text in texts if (shown := neutral(text)) != text}
 

@@ -198,13 +198,19 @@ async def test_nobodys_name_and_no_credential_is_in_gits_configuration(
     if where == "worktree":
         opened = public_tmp / "linked"
         git("worktree", "add", "-q", str(opened))
+    git("worktree", "add", "-q", str(public_tmp / "another"))
+    for directory in (repo / ".git/worktrees/another", repo / ".git/modules/part"):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "config.worktree").write_text("[credential]\n\thelper = store NONCE\n")
+    (repo / ".git/modules/part/HEAD").write_text("ref: refs/heads/main\n")
+    (repo / ".git/modules/part/config").write_text("[user]\n\temail = NONCE@example.com\n")
     config = (repo / ".git/config").read_text()
     new, seen = Numbers(), Recorder()
     async with open_session(request(opened, home), seen, seen) as session:
         await session.begin("x")
         script = (
-            "git config -l; cat $(git rev-parse --git-common-dir)/config; git commit -q --allow-empty -m x && "
-            "git log -1 --format='by %an %ae'; git st"
+            "git config -l; find $(git rev-parse --git-common-dir)/ -name 'config*' -exec cat {} +;"
+            "git commit -q --allow-empty -m x && git log -1 --format='by %an %ae'; git st"
         )
         said = (await session.submit(new.bash(script))).text
         closing = await session.finish(Outcome.DONE)
