@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from supervisor.sandbox.spec import Limits
 from supervisor.sandbox.template import Templates
 from supervisor.sandbox.wire import Request
 from support.boxes import host, open_box, output
+from support.children import children
 
 pytestmark = [
     pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "seccomp", "bash"),
@@ -169,19 +169,15 @@ def fresh(templates: Templates, made: Draft) -> bool:
 
 
 def test_only_so_many_kinds_are_kept_and_none_at_the_end(templates: Templates) -> None:
-    before, children = set(os.listdir("/proc/self/fd")), our_children()
+    before, ours = set(os.listdir("/proc/self/fd")), children()
     for number in range(2 * template.KINDS + 1):
         kind = draft(b"/workspace", b"/%d" % number)
         assert not fresh(templates, kind)
         assert fresh(templates, kind)
-        assert len(our_children() - children) <= template.KINDS
+        assert len(children() - ours) <= template.KINDS
     templates.close()
-    assert our_children() == children  # zombies too would be listed
+    assert children() == ours  # zombies too would be listed
     assert len(set(os.listdir("/proc/self/fd")) - before) == 0
-
-
-def our_children() -> set[str]:
-    return set(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
 
 
 def test_who_holds_it_is_shut_in(templates: Templates) -> None:
@@ -250,7 +246,7 @@ def test_a_host_that_refuses_is_asked_so_often(templates: Templates, monkeypatch
     ],
 )
 def test_what_is_wrong_in_it_is_said_and_leaves_nothing(steps: tuple[ops.Op, ...], code: int) -> None:
-    before, children = set(os.listdir("/proc/self/fd")), our_children()
+    before, ours = set(os.listdir("/proc/self/fd")), children()
     ids = holding(host().privileged, host().uid, host().gid)
     take = ops.TakeIds(ids.init_uid, ids.init_gid, clear_groups=not ids.setgroups_denied)
     made = Holder((take, ops.NewRoot(1 << 20, 100), *steps), launch.IdMaps(ids.uid_map, ids.gid_map, ids.setgroups_denied))
@@ -259,7 +255,7 @@ def test_what_is_wrong_in_it_is_said_and_leaves_nothing(steps: tuple[ops.Op, ...
     assert caught.value.errno == code
     made.close()
     assert set(os.listdir("/proc/self/fd")) == before
-    assert our_children() == children
+    assert children() == ours
 
 
 def test_a_fork_lets_go_of_it_and_leaves_it_to_its_parent(templates: Templates) -> None:

@@ -11,9 +11,9 @@ from supervisor.sandbox import cgroup
 from supervisor.sandbox.examine import overlay_copy, remove
 from supervisor.sandbox.life import open_sandbox
 from supervisor.sandbox.spec import Limits, SandboxSpec
-from supervisor.sandbox.template import TEMPLATES
 from supervisor.sandbox.warm import warm_pool
 from support.boxes import bash, host
+from support.children import children
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs("userns", "overlay", "seccomp", "bash")]
 
@@ -61,12 +61,5 @@ async def test_those_that_wait_go_with_the_pool(public_tmp: Path) -> None:
     root = os.fsencode(public_tmp)
     async with warm_pool(host(), public_tmp / "state", shipped(), Limits(), root, os.geteuid(), os.getegid()) as pool:
         await pool.fill(3)
-        children = _children()
-        assert len(children) == 3
-    assert _children() == []
-
-
-def _children() -> list[str]:
-    TEMPLATES.close()  # whose process is not of the pool
-    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-        return file.read().split()
+        assert len(children()) == 3
+    assert not children()
