@@ -27,7 +27,8 @@ from supervisor.workspace.exclusions import Exclusions
 from supervisor.workspace.open import sweep_scratch
 from supervisor.workspace.project import Project, find_project
 
-# The bound of a message's duration comes first, and its summary turn after it; the sandbox's own end is the net under both.
+# Where the policy does not say how long a sandbox may live: the bound of a message's duration comes first, and its summary turn
+# after it; the sandbox's own end is the net under both.
 WALL_GRACE = 240  # seconds
 
 MODES = {"agent": tuple(TOOL_OF.values()), "plan": ("Read", "List", "Search")}  # O-35; a chat opens no session
@@ -69,7 +70,7 @@ class Prepared:
             cpu_seconds=said.cpu_seconds or default.cpu_seconds,
             disk=said.disk or default.disk,
             inodes=said.inodes or default.inodes,
-            wall_seconds=(said.minutes or default.wall_seconds // 60) * 60 + WALL_GRACE,
+            wall_seconds=self.bounds.minutes * 60 + WALL_GRACE if said.minutes is None else said.minutes * 60,
             open_files=said.open_files or default.open_files,
             file_size=said.file_size or default.file_size,
         )

@@ -191,7 +191,7 @@ def describe_policy(policy: Policy, bounds: Bounds) -> list[tuple[str, str]]:
         "modelBytes": bounds.model_bytes, "commands": bounds.commands,
     }
     lines += [(f"budgets.{name}", str(value)) for name, value in in_force.items()]
-    lines += [(f"limits.{_camel(f.name)}", str(getattr(policy.limits, f.name))) for f in fields(policy.limits)]
+    lines += [(f"limits.{_camel(f.name)}", _limit(getattr(policy.limits, f.name))) for f in fields(policy.limits)]
     lines += [
         ("limitsEnforcement", "required" if policy.limits_required else "auto"),
         ("largeFile", str(policy.large_file)),
@@ -207,6 +207,11 @@ def describe_policy(policy: Policy, bounds: Bounds) -> list[tuple[str, str]]:
         ("commandOutputBytes", str(bounds.command_output_bytes)),
     ]
     return lines
+
+
+def _limit(value: int | None) -> str:
+    """None: the duration alone, which is then the session's."""
+    return "as long as the session, and 4 minutes" if value is None else str(value)
 
 
 def _camel(name: str) -> str:

@@ -44,7 +44,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """Caps of the sandbox; None is the default of ``limits``. Bytes, counts, seconds, minutes, CPUs."""
+    """Caps of the sandbox; None: the default of ``limits``, for ``minutes`` the session's. Bytes, counts, seconds, CPUs."""
 
     memory: int | None = None
     cpus: int | None = None
@@ -297,7 +297,7 @@ def _budgets_with_defaults(budgets: Budgets) -> Budgets:
 def _limits_with_defaults(settings: LimitSettings) -> LimitSettings:
     default = LimitSettings(
         limits.MEMORY.default, limits.CPUS.default, limits.PROCESSES.default, limits.CPU_SECONDS.default, limits.DISK.default,
-        limits.INODES.default, limits.SANDBOX_MINUTES.default, limits.OPEN_FILES.default, limits.FILE_SIZE.default,
+        limits.INODES.default, None, limits.OPEN_FILES.default, limits.FILE_SIZE.default,  # minutes: the session's
     )
     said = {f.name: getattr(settings, f.name) for f in fields(settings) if getattr(settings, f.name) is not None}
     return replace(default, **said)

@@ -17,6 +17,7 @@ import trio.testing
 
 from supervisor.errors import JournalBroken, LemniError
 from supervisor.session.live import Session, open_session
+from supervisor.session.prepare import WALL_GRACE, prepare
 from supervisor.session.request import Answer, ApprovalRequest, Closing, Outcome, SessionRequest
 from supervisor.types import CallState, EditCall, ListCall, Reason, SearchCall, StopKind, WriteCall
 from supervisor.workspace import open as workspace_open
@@ -100,6 +101,16 @@ async def test_every_start_is_on_record_before_its_end(repo: Path, home: Path) -
     assert seen.states == [(call, state) for call in ("call-1", "call-2") for state in (
         CallState.GENERATED, CallState.CALLING, CallState.DONE,
     )]
+
+
+def test_the_sandbox_lives_as_long_as_the_policy_says_or_as_the_session(repo: Path, home: Path) -> None:
+    asked = request(repo, home)
+    prepared = prepare(asked, asked.identity)
+    assert prepared.limits.wall_seconds == 45 * 60 + WALL_GRACE
+    longer = replace(prepared, bounds=replace(prepared.bounds, minutes=600))
+    assert longer.limits.wall_seconds == 600 * 60 + WALL_GRACE
+    said = replace(longer, policy=replace(prepared.policy, limits=replace(prepared.policy.limits, minutes=1)))
+    assert said.limits.wall_seconds == 60
 
 
 @pytest.mark.parametrize("few", [10_000, 0])  # looked at before opening, and beside the work
