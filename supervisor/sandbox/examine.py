@@ -46,6 +46,7 @@ async def examine(state: Path, profile: Profile | None = None) -> tuple[Layer, .
             "making a scratch project", on=error.filename, errno=error.errno, remedy=f"check that {state} can be written"
         )
         trial = Layer(TRIAL, False, str(failed), failed.remedy or "", required=True)
+        found = layers.refused_namespaces(found, failed)
     if host.privileged and state.is_dir():  # noqa: ASYNC240  (one call)
         found.append(layers.idmapped(idmap_offered(os.fsencode(state))))
     return (*found, capacity(Limits()), trial)

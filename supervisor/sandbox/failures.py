@@ -71,4 +71,4 @@ def unfit(error: LaunchFailed, switches: Mapping[str, int]) -> LaunchFailed | Ho
     if error.errno == errno.ENOSPC and not fact:
         return HostUnfit(error.doing, errno=error.errno, remedy=NAMESPACES)
     remedies = remedy or "; ".join((layers.DEBIAN, layers.UBUNTU, layers.RHEL))
-    return HostUnfit("making a user namespace", why=fact or error.why or error.doing, errno=error.errno, remedy=remedies)
+    return HostUnfit(layers.MAKING_NAMESPACE, why=fact or error.why or error.doing, errno=error.errno, remedy=remedies)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from native import launch as native
 from supervisor.errors import HostUnfit, LaunchFailed
-from supervisor.sandbox.layers import FILTERED
+from supervisor.sandbox.layers import FILTERED, MAKING_NAMESPACES
 from supervisor.sandbox.wire import Request
 
 _DOING = {
     native.Stage.NONE: "launching the sandbox",
     native.Stage.SOCKET: "making the control channel",
-    native.Stage.CLONE: "creating the namespaces",
+    native.Stage.CLONE: MAKING_NAMESPACES,
     native.Stage.EXEC: "starting the sandbox's init",
     native.Stage.SETGROUPS: "denying setgroups",
     native.Stage.UID_MAP: "mapping user ids",

@@ -4,14 +4,20 @@ One list serves ``lemni doctor``, the session frame of the journal and every ref
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from profiles.landlock import lost
 from profiles.model import Profile
+from supervisor.errors import LemniError
 from supervisor.sandbox.groups import CgroupHost
 from supervisor.types import Layer
 
 LIMITS = frozenset({"cgroup memory", "cgroup pids", "cgroup cpu"})  # what limitsEnforcement: required asks for
+
+USER = "user namespace"
+# What was being done when the host refused a user namespace, or one of all that are made together.
+MAKING_NAMESPACE, MAKING_NAMESPACES = "making a user namespace", "creating the namespaces"
 
 DEBIAN = "Debian: sysctl -w kernel.unprivileged_userns_clone=1"
 UBUNTU = (
@@ -39,7 +45,7 @@ NO_IDMAP = (
 )
 DELEGATE = (
     "run lemni below a delegated subtree (systemd-run --user --scope -p Delegate=yes lemni …) on cgroup v2, or as root; "
-    "until then the limits are watched from outside and backed by resource limits"
+    "until then the limits are watched from outside and backed by resource limits, and the share of the CPUs by affinity"
 )
 
 
@@ -81,6 +87,15 @@ def describe(
     )
 
 
+def refused_namespaces(found: Sequence[Layer], error: LemniError) -> list[Layer]:
+    """The layers after a trial that got no namespaces: then they are not offered here, whatever the switches say."""
+    if error.doing not in (MAKING_NAMESPACE, MAKING_NAMESPACES):
+        return list(found)
+    refused = f"this or another namespace is refused here ({error.errno_name})"
+    return [replace(layer, on=False, fact=refused, remedy=error.remedy or "") if layer.name == USER and layer.on else layer
+            for layer in found]
+
+
 def overlay(refused: str) -> Layer:
     """Whether a working copy can be an overlay, from a trial; ``refused`` is why not, or empty."""
     return Layer("overlay", not refused, refused or "mounted as a working copy", NO_OVERLAY if refused else "")
@@ -111,13 +126,13 @@ def userns_remedy(switches: Mapping[str, int]) -> tuple[str, str]:
 
 def _user(privileged: bool, missing: tuple[str, ...], switches: Mapping[str, int]) -> Layer:
     if "user" in missing:
-        return Layer("user namespace", False, "CONFIG_USER_NS is off", "use a kernel with CONFIG_USER_NS", required=True)
+        return Layer(USER, False, "CONFIG_USER_NS is off", "use a kernel with CONFIG_USER_NS", required=True)
     if switches.get("max_user_namespaces") == 0:
-        return Layer("user namespace", False, "user.max_user_namespaces is 0", RHEL, required=True)
+        return Layer(USER, False, "user.max_user_namespaces is 0", RHEL, required=True)
     fact, remedy = ("", "") if privileged else userns_remedy(switches)
     # AppArmor's switch forbids what is done inside, not the namespace, and a profile may lift it: only opening tells.
     closed = bool(fact) and remedy is not UBUNTU
-    return Layer("user namespace", not closed, fact or "offered", remedy if closed or remedy is UBUNTU else "", required=True)
+    return Layer(USER, not closed, fact or "offered", remedy if closed or remedy is UBUNTU else "", required=True)
 
 
 def _namespace(name: str, label: str, missing: tuple[str, ...]) -> Layer:

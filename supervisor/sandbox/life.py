@@ -251,6 +251,7 @@ async def open_sandbox(
             opened = opening.furnish(warm, spec, host, claim, profile)
         with trio.move_on_after(SETUP_SECONDS) as limit:
             await _settle(opened, sandbox, spec)
+            opening.keep_share(opened, host, spec.limits)
         if limit.cancelled_caught:
             raise LaunchFailed("opening the sandbox", why=f"no answer within {SETUP_SECONDS:.0f} s")
         sandbox.opened_us = (time.monotonic_ns() - began) // 1000

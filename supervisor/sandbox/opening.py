@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from profiles import landlock
 from profiles.model import Profile
 from supervisor.errors import LaunchFailed
-from supervisor.sandbox import cgroup, claims, facts, filters, launch, plan, wire
+from supervisor.sandbox import cgroup, claims, facts, filters, launch, plan, share, wire
 from supervisor.sandbox.channel import Channel
 from supervisor.sandbox.claims import Claim
 from supervisor.sandbox.failures import failure, unfit
@@ -198,6 +198,7 @@ def _draft(spec: SandboxSpec, host: HostFacts, ids: IdPlan, profile: Profile) ->
         joins=cgroup.joins(host.cgroups, spec.limits),
         watched=host.cgroups.version == 0,
         detached=host.privileged,
+        pinned=share.kept(host, spec.limits),
     )
 
 
@@ -231,15 +232,19 @@ def _base(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
 
 @functools.lru_cache(_PLANS)
 def _seal(draft: Draft) -> tuple[tuple[Op, ...], bytes]:
-    steps = plan.seal(draft, _rules(draft), filters.program(draft.profile, draft.host.machine))
+    steps = plan.seal(draft, _rules(draft), _filter(draft))
     return steps, wire.encode_plan(steps, draft.joins)
 
 
 @functools.lru_cache(_PLANS)
 def _late(draft: Draft, fds: int) -> tuple[tuple[Op, ...], bytes]:
-    rules, program = _rules(draft), filters.program(draft.profile, draft.host.machine)
+    rules, program = _rules(draft), _filter(draft)
     steps = (*plan.late(draft, rules), *plan.seal(draft, rules, program, first=fds))
     return steps, wire.encode_plan(steps, fds + draft.joins)
+
+
+def _filter(draft: Draft) -> bytes:
+    return filters.program(share.profile_of(draft.profile) if draft.pinned else draft.profile, draft.host.machine)
 
 
 def _rules(draft: Draft) -> landlock.Compiled | None:
@@ -275,6 +280,15 @@ def _descriptors(copy: OverlayCopy | PlainCopy, ids: IdPlan, detached: bool, bor
     scratch = lent(launch.detached_mount(directory(holder)))
     lower = lent(launch.detached_mount(directory(copy.lower), userns=userns))
     return [lower, scratch, scratch, scratch]  # init opens upper and work below it, in the place of the second and third
+
+
+def keep_share(opened: Opened, host: HostFacts, limits: Limits) -> None:
+    """Before the first command: the sandbox on as many CPUs as it may use. Raises ``LaunchFailed``."""
+    if share.kept(host, limits):
+        try:
+            share.keep(opened.pid, limits)
+        except OSError as error:
+            raise LaunchFailed("keeping the sandbox to its CPUs", errno=error.errno) from error
 
 
 def check_links(netlink: int, loopback: bool) -> None:

@@ -60,6 +60,7 @@ class Draft:
     joins: int
     watched: bool
     detached: bool
+    pinned: bool = False  # the share of the CPUs is kept by affinity (``share``)
     adopted: bool = False  # the shell of the root comes as a detached tree, behind the last descriptor
 
 

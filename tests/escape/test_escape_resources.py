@@ -1,6 +1,7 @@
 """Resources: a bomb of each kind meets its limit, the limit stops the session where it must, and the host goes on."""
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 import trio
 
 from supervisor.errors import ChannelBroken
+from supervisor.sandbox import share
 from supervisor.sandbox.life import Sandbox
 from supervisor.sandbox.spec import Limits
 from supervisor.types import Stop
@@ -42,6 +44,23 @@ async def test_a_fork_bomb_is_stopped_and_named() -> None:
         stop = await stopped(box, ":(){ :|:& };: 2>/dev/null; sleep 20")
     assert (stop.what, stop.limit) == ("processes", 40)
     assert "processes" in stop.text
+
+
+async def test_a_share_of_the_cpus_without_a_group_is_kept_and_cannot_be_widened() -> None:
+    one = replace(SMALL, cpus=1.0)
+    if not share.kept(host(), one):
+        pytest.skip("a control group throttles here, or there is one CPU")
+    widen = (
+        "import os\ntry:\n os.sched_setaffinity(0, range(64))\n"
+        "except PermissionError as e: print(e.errno, len(os.sched_getaffinity(0)))"
+    )
+    async with jail(one) as box:
+        for _ in range(2):  # each command anew
+            said = (await box.run(bash(f'nproc; python3 -I -S -c "{widen}"; taskset -p 3 $$ >/dev/null 2>&1; nproc'))).stdout
+            assert said.split() == [b"1", b"1", b"1", b"1"]
+    async with jail(replace(SMALL, cpus=float(len(os.sched_getaffinity(0))))) as box:
+        said = (await box.run(bash('python3 -I -S -c "import os; os.sched_setaffinity(0, {0}); print(1)"'))).stdout
+        assert said.split() == [b"1"]  # where there is nothing to keep, a tool may pin itself
 
 
 async def test_memory_is_stopped_and_named() -> None:

@@ -1,6 +1,7 @@
 """Layers in words: each thing that can be missing has its fact, and its remedy where there is one."""
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -58,6 +59,18 @@ def test_ubuntus_switch_is_named_and_left_to_the_trial() -> None:
 
 def test_switches_for_ordinary_users_do_not_stop_root() -> None:
     assert named("user namespace", privileged=True, switches={"unprivileged_userns_clone": 0}).on
+
+
+def test_a_trial_that_got_no_namespaces_says_more_than_the_switches() -> None:
+    found = (Layer("user namespace", True, "offered", required=True), Layer("proc", True, "fresh"))
+    for code in (errno.EPERM, errno.ENOSPC):
+        refused = failures.unfit(LaunchFailed(layers.MAKING_NAMESPACES, errno=code), {})
+        user, proc = layers.refused_namespaces(found, refused)
+        assert (user.on, user.required, proc) == (False, True, found[1])
+        assert errno.errorcode[code] in user.fact
+        assert "sysctl" in user.remedy
+    other = HostUnfit("mounting a fresh /proc", errno=errno.EPERM)
+    assert layers.refused_namespaces(found, other) == list(found)
 
 
 def test_landlock_is_announced_not_required() -> None:
