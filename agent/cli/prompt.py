@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 import click
 import trio
 
-from agent.auth.local import identify
 from agent.cli import problems, signals, stdin
 from agent.cli.events import Events
 from agent.cli.harden import harden
+from agent.cli.request import session_request
 from agent.cli.steps import Steps
-from agent.cli.store import standing
 from agent.cli.summary import summary
 from agent.cli.terminal import BOLD, RED, OutputGone, err, one_screen, out, paint
 from agent.cli.visible import visible
 from agent.wiring import Control, PromptRequest, Report, run_prompt
 from supervisor.errors import LemniError
-from supervisor.session.request import Outcome, SessionRequest
+from supervisor.session.request import Outcome
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ def run(prompt: str, *, model: str | None, mode: str, as_json: bool) -> int:
     if piped is not None and piped.notice:
         watcher.notice("stdin", piped.notice)
     try:
-        session = SessionRequest(standing(), identify(), surface="print", interactive=False, mode=mode)
+        session = session_request("print", mode)
     except LemniError as error:
         watcher.close()
         return _not_started(Ended(error=error), watcher)

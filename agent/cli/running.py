@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 import trio
 
-from agent.auth.local import identify
 from agent.cli import problems, signals
 from agent.cli.harden import harden
 from agent.cli.numbers import size
-from agent.cli.store import standing
+from agent.cli.request import session_request
 from agent.cli.summary import summary
 from agent.cli.terminal import DIM, RED, YELLOW, OutputGone, err, out, paint, silence
 from agent.cli.visible import visible
@@ -29,7 +28,7 @@ def run(words: Sequence[str], timeout: float | None) -> int:
     relay = Relay()
     received: list[signal.Signals] = []
     try:
-        request = SessionRequest(standing(), identify(), surface="exec", interactive=False)
+        request = session_request("exec")
         outcome = trio.run(_run, request, [os.fsencode(word) for word in words], relay, timeout, received)
     except Exception as error:
         problems.tell(error)

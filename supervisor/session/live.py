@@ -26,7 +26,7 @@ from supervisor.session.request import (
     SessionRequest,
     Watcher,
 )
-from supervisor.types import Action, Identity
+from supervisor.types import Action
 from supervisor.workspace.store import new_session_id
 
 __all__ = ["Session", "compose", "open_session"]
@@ -54,7 +54,7 @@ async def compose(
     try:
         prepared = await trio.to_thread.run_sync(prepare, request, identity)
     except LemniError as refused:
-        await _record_refusal(name, request, identity, refused)
+        await record_refusal(request, refused, name)
         raise
     judgement = judge(prepared) if judge else None
     await trio.to_thread.run_sync(sweep, prepared)
@@ -86,12 +86,17 @@ def _outcome_of(failure: BaseException | None) -> Outcome:
     return Outcome.INTERRUPTED
 
 
-async def _record_refusal(name: str, request: SessionRequest, identity: Identity, refused: LemniError) -> None:
-    """A session that could not be opened leaves a journal of three entries (JR-02), where one can be written at all."""
+async def record_refusal(request: SessionRequest, refused: LemniError, name: str = "") -> None:
+    """A session that could not be opened leaves a journal of its own (JR-02), where one can be written at all.
+
+    ``name`` is the session's, where it has one already.
+    """
     try:
-        state = state_of(request)
+        state, identity, name = state_of(request), request.identity, name or new_session_id()
         frame = record.refused_frame(request, identity)
         async with Journal.open(state / "journal", name, identity, frame) as journal:
+            if not identity.name:
+                await journal.write(entry.Authenticated(identity.source, refused.code))
             await journal.write(entry.SessionRefused(refused.code))
             await journal.close(entry.SessionClosed(1, refused.code))
     except LemniError:

@@ -2,30 +2,44 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from agent.cli import prompt, running, stdin
+from agent.cli import prompt, request, running, stdin
 from agent.errors import IdentityError
+from supervisor.journal.verify import verify_all
 from supervisor.session.request import OWN_FAILURE
 
 
 @pytest.fixture(autouse=True)
-def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def state(monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
+    """Nobody's; where their sessions' state is."""
     def unknown() -> None:
         raise IdentityError("resolving who you are", on="uid 54321", why="no entry")
 
+    monkeypatch.setattr(request, "identify", unknown)
     for module in (prompt, running):
-        monkeypatch.setattr(module, "identify", unknown)
         monkeypatch.setattr(module, "harden", lambda: None)
     monkeypatch.setattr(stdin, "read", lambda: None)
+    return home / ".local/state/lemniscate"
 
 
-def test_a_prompt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def refusal(state: Path) -> list[dict[str, object]]:
+    """The entries of the one journal there is, which is intact."""
+    assert verify_all(state / "journal").exit == 0
+    (file,) = (path for path in (state / "journal").iterdir() if path.name != "ledger.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_prompt_is_refused(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prompt.run("x", model=None, mode="agent", as_json=False) == 1
     told = capsys.readouterr()
     assert "identity_unresolved" in told.err
     assert told.out == ""
+    entries = refusal(state)
+    assert [str(entry["ev"]).partition(".")[2] for entry in entries] == ["frame", "authenticated", "refused", "closed"]
+    assert [entry.get("outcome") or entry.get("code") for entry in entries[1:3]] == ["identity_unresolved"] * 2
 
 
 def test_a_script_gets_its_last_event_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +48,7 @@ def test_a_script_gets_its_last_event_all_the_same(capsys: pytest.CaptureFixture
     assert (last["type"], last["exit"]) == ("result", 1)
 
 
-def test_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_is_refused(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert running.run(["true"], None) == OWN_FAILURE
     assert "identity_unresolved" in capsys.readouterr().err
+    assert refusal(state)[-1]["ev"] == "session.closed"
