@@ -379,6 +379,8 @@ class Loop:
         if done is None:
             code, what = ("summary_cut", "The summary is cut") if text else ("summary_failed", "There is no summary")
             self._watcher.notice(code, f"{what}: {self._cut}.")
+        elif not text:
+            self._watcher.notice("summary_failed", "There is no summary: the model's answer has no text.")
         return text
 
     def _for_summary(self, stop: Stop) -> _Allowance:

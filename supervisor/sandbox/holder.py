@@ -19,7 +19,8 @@ from supervisor.errors import LaunchFailed, LemniError
 from supervisor.sandbox import launch, ops, wire
 from supervisor.sandbox.wire import Failed, Request
 
-ANSWER_MS = 2000  # for what takes a millisecond on an idle machine; then it is done without
+ANSWER_MS = 300  # for what takes a millisecond on an idle machine; then it is done without, and the loop goes on
+DYING_MS = 2000
 _DOING = "building the template of a root"
 _ONE_MORE = wire.encode_plan((ops.HandOver(Request.HAND_ROOT),), 0)
 
@@ -69,7 +70,7 @@ class Holder:
         self._channel.close()
         if os.getpid() == self._owner:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            launch.reap(self._pidfd, ANSWER_MS)
+            launch.reap(self._pidfd, DYING_MS)
         os.close(self._pidfd)
 
     def _ask(self, plan: bytes) -> None:

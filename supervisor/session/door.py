@@ -382,7 +382,7 @@ class Session:
         account = self._account(outcome, closed, rejected=rejected)
         if self._broken is not None:
             account.fail(self._broken)
-        for step in (self._tell_changes, self._seal, self._keep_record):
+        for step in (self._tell_changes, self._tell_usage, self._seal, self._keep_record):
             try:
                 await step(account)
             except (LemniError, OSError) as failed:
@@ -394,9 +394,8 @@ class Session:
         return record.Account(self.id, outcome, machine.stop, closed, self.opened_us, machine.budget, rejected)
 
     async def _tell_changes(self, account: record.Account) -> None:
-        """What was used and what changed: kept first, then journalled by digest."""
-        usage, changes = account.closed.usage, account.changes
-        await self._note(entry.SandboxDestroyed(usage.cpu_us, usage.memory_peak, usage.processes_peak))
+        """What changed: kept first, then journalled by digest."""
+        changes = account.changes
         await self._note(entry.Stage(5, "diff"))
         if changes is not None and changes.kept:
             await trio.to_thread.run_sync(self._store.save_changes, self.id, changes)
@@ -406,6 +405,10 @@ class Session:
             await self._note(entry.Changes(changes.digest, account.files, closed.added, closed.removed), sync=True)
         elif account.rejected:
             await self._note(entry.ChangeDecision(self.id, "rejected", Attribution.AUTOMATION.value))
+
+    async def _tell_usage(self, account: record.Account) -> None:
+        usage = account.closed.usage
+        await self._note(entry.SandboxDestroyed(usage.cpu_us, usage.memory_peak, usage.processes_peak))
 
     async def _seal(self, account: record.Account) -> None:
         await self._journal.close(entry.SessionClosed(account.exit, account.reason))

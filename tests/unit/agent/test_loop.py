@@ -435,6 +435,15 @@ async def test_a_summary_after_another_bound_keeps_within_the_bytes() -> None:
     assert session.said("exchange")[1] == (10, 200 - 10 - 4 - 10)
 
 
+@pytest.mark.parametrize("closing", [say(""), ask(bash("2"))])
+async def test_a_summary_without_a_word_is_said_to_be_missing(closing: list[ModelEvent]) -> None:
+    seen = Seen()
+    ended = await make(Model(ask(bash("1")), closing), FakeSession(actions=1), seen).run("go")
+    assert (ended.ending, ended.answer) == (Ending.BOUND, "")
+    assert seen.codes[-1] == "summary_failed"
+    assert "no text" in seen.notices[-1][1]
+
+
 async def test_a_summary_for_which_no_byte_is_left_is_said_to_be_missing() -> None:
     seen = Seen()
     flood: list[ModelEvent] = [*[TextDelta("word ")] * 1000, Done("stop")]
