@@ -1,9 +1,11 @@
-/* The launcher's calls, as cffi declares them to Python (native/launch_build.py) and launch.c, sealed.c and detached.c define them. */
+/* The launcher's calls, as cffi declares them to Python (native/launch_build.py) and launch.c, sealed.c, detached.c and links.c define them. */
 #ifndef LEMNI_LAUNCH_H
 #define LEMNI_LAUNCH_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define LEMNI_LINK_NAME 16    /* bytes of a link's name with its NUL, as IFNAMSIZ */
 
 /* How far a launch came that failed. */
 enum lemni_stage {
@@ -36,5 +38,8 @@ int lemni_sealed_program(const char *path);
 
 /* detached.c */
 int lemni_detached_mount(int directory, int userns);
+
+/* links.c */
+int lemni_link_up(int netlink, const char *allowed, char *name);
 
 #endif

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from native._launch import ffi, lib
 
+_LINK_NAME = 16  # LEMNI_LINK_NAME of launch.h
 INIT = Path(__file__).parent / "lemni-init"
 
 
@@ -90,6 +91,13 @@ def user_namespace(uid_map: bytes, gid_map: bytes) -> int:
 def detached_mount(directory: int, userns: int) -> int:
     """A detached mount of a directory, idmapped where ``userns`` is not -1. Raises OSError."""
     return _checked(lib.lemni_detached_mount(directory, userns))
+
+
+def link_up(netlink: int, allowed: str | None) -> str | None:
+    """The name of a link that is up, ``allowed`` apart, in the namespace of this netlink socket, or None. Raises OSError."""
+    name = ffi.new("char[]", _LINK_NAME)
+    up = _checked(lib.lemni_link_up(netlink, ffi.NULL if allowed is None else allowed.encode(), name))
+    return ffi.string(name).decode("utf-8", "backslashreplace") if up else None
 
 
 def landlock_abi() -> int:

@@ -1,4 +1,4 @@
-"""Recipe of ``native._launch``: the cffi door to ``launch.c``, ``sealed.c`` and ``detached.c``.
+"""Recipe of ``native._launch``: the cffi door to ``launch.c``, ``sealed.c``, ``detached.c`` and ``links.c``.
 
 API mode, so the compiler checks every declaration.
 """
@@ -22,7 +22,7 @@ ffi.cdef(declarations())
 ffi.set_source(
     "native._launch",
     '#include "launch.h"',
-    sources=["native/launch.c", "native/sealed.c", "native/detached.c"],
+    sources=["native/launch.c", "native/sealed.c", "native/detached.c", "native/links.c"],
     include_dirs=["native"],
     depends=["native/launch.h", "native/init/protocol.h", "native/init/sys.h"],
     extra_compile_args=["-O2", "-Wall", "-Wextra", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2"],

@@ -26,7 +26,7 @@ from typing import Any
 from profiles.lint import lint
 from profiles.model import Profile, ProfileError, SeccompProfile
 
-VERSION = 3  # of this compiler: part of the cache key
+VERSION = 4  # of this compiler: part of the cache key
 _INSTRUCTION = struct.Struct("<HBBI")  # struct sock_filter
 _MAXIMUM = 4096  # BPF_MAXINSNS
 _LD_ABS, _JEQ, _JGE, _JSET, _JA, _RET = 0x20, 0x15, 0x35, 0x45, 0x05, 0x06
@@ -102,14 +102,24 @@ def _tree(arch: int, found: list[tuple[int, int]]) -> bytes:
 
 
 def _search(found: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
-    """A binary search: below the middle's first number on the left, the rest on the right."""
-    if len(found) == 1:
-        return [(_RET, 0, 0, found[0][1])]
-    middle = len(found) // 2
-    left, right = _search(found[:middle]), _search(found[middle:])
-    if len(left) > 255:
-        raise ProfileError("the seccomp list is too scattered: a jump spans 255 instructions at most")
-    return [(_JGE, len(left), 0, found[middle][0]), *left, *right]
+    """A binary search; the actions, each once, stand behind its comparisons. Short programs load fast."""
+    actions = list(dict.fromkeys(action for _, action in found))
+    comparisons: list[tuple[int, int, int, int]] = []
+
+    def place(low: int, high: int) -> int:
+        """The index of what decides between the runs from ``low`` to before ``high``."""
+        if high - low == 1:
+            return len(found) - 1 + actions.index(found[low][1])
+        here, middle = len(comparisons), (low + high) // 2
+        comparisons.append((_JGE, 0, 0, found[middle][0]))
+        below, above = place(low, middle), place(middle, high)
+        if max(below, above) - here - 1 > 255:
+            raise ProfileError("the seccomp list is too scattered: a jump spans 255 instructions at most")
+        comparisons[here] = (_JGE, above - here - 1, below - here - 1, found[middle][0])
+        return here
+
+    place(0, len(found))
+    return [*comparisons, *((_RET, 0, 0, action) for action in actions)]
 
 
 def _decisions(pyseccomp: Any, profile: SeccompProfile) -> dict[int, int]:

@@ -149,6 +149,17 @@ def detached_mount(directory: int, *, userns: int = -1) -> int:
         raise _refused("cloning a mount for the sandbox", error) from error
 
 
+def link_up(netlink: int, allowed: str | None = None) -> str | None:
+    """The name of a link that is up, ``allowed`` apart, in the network namespace of this netlink socket. None: there is none.
+
+    Raises LaunchFailed.
+    """
+    try:
+        return native.link_up(netlink, allowed)
+    except OSError as error:
+        raise LaunchFailed("looking at the sandbox's network", errno=error.errno) from error
+
+
 def _refused(doing: str, error: OSError) -> LaunchFailed | HostUnfit:
     """A call that is not there, or forbidden, is the host's lack; anything else is told as it is."""
     if error.errno in (errno.ENOSYS, errno.EPERM):

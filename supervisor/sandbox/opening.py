@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from supervisor.sandbox.claims import Claim
 from supervisor.sandbox.failures import failure, unfit
 from supervisor.sandbox.groups import Group
 from supervisor.sandbox.ids import IdPlan
-from supervisor.sandbox.links import links
 from supervisor.sandbox.machine import HostFacts
 from supervisor.sandbox.ops import Op
 from supervisor.sandbox.plan import Draft, Layers
@@ -293,7 +291,9 @@ def keep_share(opened: Opened, host: HostFacts, limits: Limits) -> None:
 
 def check_links(netlink: int, loopback: bool) -> None:
     """Look at the links from inside. Raises ``LaunchFailed`` when one is up: the isolation does not hold."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, fileno=netlink) as opened:
-        up = [link.name for link in links(opened) if link.up]
-    if up and not (loopback and up == ["lo"]):
-        raise LaunchFailed("looking at the sandbox's network", why=f"{', '.join(up)} is up")
+    try:
+        up = launch.link_up(netlink, "lo" if loopback else None)
+    finally:
+        os.close(netlink)
+    if up is not None:
+        raise LaunchFailed("looking at the sandbox's network", why=f"{up} is up")

@@ -2,11 +2,15 @@
 from __future__ import annotations
 
 import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from pyroute2 import IPRoute  # type: ignore[import-untyped]
 
-from supervisor.sandbox.links import links
+from supervisor.errors import LaunchFailed
+from supervisor.sandbox.launch import link_up
 from support.attempts import attempt, jail, needs_sandbox
 
 pytestmark = [pytest.mark.kernel, needs_sandbox]
@@ -64,8 +68,38 @@ async def test_abstract_sockets_are_the_sandboxes_own() -> None:
 
 
 def test_the_outside_view_agrees_with_pyroute2() -> None:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as opened:
-        ours = {(link.name, link.up) for link in links(opened)}
-    with IPRoute() as route:
-        theirs = {(link.get_attr("IFLA_IFNAME"), bool(link["flags"] & 1)) for link in route.get_links()}
-    assert ours == theirs
+    script = (
+        f"import socket, sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from pyroute2 import IPRoute\n"
+        "from supervisor.sandbox.launch import link_up\n"
+        "def ours(allowed=None):\n"
+        "    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as opened: return link_up(opened.fileno(), allowed)\n"
+        "with IPRoute() as route:\n"
+        "    def theirs(): return sorted(x.get_attr('IFLA_IFNAME') for x in route.get_links() if x['flags'] & 1)\n"
+        "    assert (ours(), theirs()) == (None, [])\n"
+        "    route.link('set', index=1, state='up')\n"
+        "    assert (ours(), theirs(), ours('lo'), ours('l')) == ('lo', ['lo'], None, 'lo')\n"
+        "    route.link('set', index=1, state='down')\n"
+        "    for n in range(60): route.link('add', ifname=f'fifteen-bytes{n:02}', kind='bridge')\n"  # several messages
+        "    assert (ours(), theirs()) == (None, [])\n"
+        "    last = route.link_lookup(ifname='fifteen-bytes59')[0]\n"
+        "    route.link('set', index=last, state='up')\n"
+        "    assert (ours(), theirs(), ours('lo')) == ('fifteen-bytes59', ['fifteen-bytes59'], 'fifteen-bytes59')\n"
+    )
+    done = subprocess.run(["unshare", "-rn", sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    if "Operation not supported" in done.stderr:
+        pytest.skip("the kernel has no bridges")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_no_netlink_socket_answers_nothing_and_is_an_error() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        errors = [struct.pack("=IHHIIi", 20, 2, 0, 1, 0, code) for code in (0, 5)]
+        for answer in (b"", b"x", b"\0" * 40, struct.pack("=IHHII", 17, 3, 0, 1, 0), *errors):
+            theirs.send(answer)
+            theirs.send(b"")  # no more to be waited for
+            with pytest.raises(LaunchFailed):
+                link_up(ours.fileno())
+    with pytest.raises(LaunchFailed):
+        link_up(-1)
