@@ -36,12 +36,14 @@ def command(session: str | None, debris: bool) -> int:
     from supervisor.errors import StoreError
     from supervisor.session.decide import decide
     from supervisor.session.state import state_directory
-    from supervisor.workspace.apply import Conflict, PathReason
+    from supervisor.workspace.apply import UNDONE, Conflict, PathReason, recover
     from supervisor.workspace.store import Decision, Store
 
     state = state_directory()
     store = Store(state)
     record = chosen(store, session)
+    if recover(record.project, store.applying(record.project_id)):
+        err(UNDONE)
     if record.decision is Decision.APPLIED:
         raise StoreError("the changes of this session were applied already", on=record.id, code="already_applied")
     changes = store.load_changes(record)

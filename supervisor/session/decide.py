@@ -46,7 +46,7 @@ async def decide(
                 store.decide(record.id, Decision.ACCEPTED)
                 outcome = await trio.to_thread.run_sync(
                     lambda: apply_changes(
-                        record.project, changes, store.blobs(record.id), store.apply_journal(record.id), debris=debris,
+                        record.project, changes, store.blobs(record.id), store.apply_journal(record), debris=debris,
                         inode=record.root,
                     )
                 )

@@ -56,8 +56,8 @@ async def compose(
     except LemniError as refused:
         await record_refusal(request, refused, name)
         raise
+    prepared = await trio.to_thread.run_sync(sweep, prepared)
     judgement = judge(prepared) if judge else None
-    await trio.to_thread.run_sync(sweep, prepared)
     failure: BaseException | None = None
     frame = record.frame(request, prepared, identity)
     async with Journal.open(prepared.state / "journal", name, identity, frame) as journal:

@@ -6,7 +6,7 @@ journalled by the caller.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiles.load import shipped
@@ -23,9 +23,11 @@ from supervisor.settings.config import Config
 from supervisor.settings.load import SettingFiles, load_bounds, load_config, load_policy
 from supervisor.settings.policy import Policy
 from supervisor.types import TOOL_OF, Identity, Layer
+from supervisor.workspace.apply import UNDONE, recover
 from supervisor.workspace.exclusions import Exclusions
 from supervisor.workspace.open import sweep_scratch
 from supervisor.workspace.project import Project, find_project
+from supervisor.workspace.store import Store
 
 # Where the policy does not say how long a sandbox may live: the bound of a message's duration comes first, and its summary turn
 # after it; the sandbox's own end is the net under both.
@@ -150,7 +152,16 @@ def _notices(policy: Policy, bounds: Bounds, layers: tuple[Layer, ...]) -> tuple
 
 
 
-def sweep(prepared: Prepared) -> None:
-    """Remove what a killed supervisor left: its control groups and scratch directories. What is in use is locked."""
+def sweep(prepared: Prepared) -> Prepared:
+    """Remove what a killed supervisor left: its control groups and scratch directories, and in the project a half-applied
+    change, which becomes a notice. What is in use is locked.
+    """
     cgroups.sweep(prepared.state)
     sweep_scratch(prepared.state / "scratch")
+    try:
+        if not recover(prepared.project.root, Store(prepared.state).applying(prepared.project.id)):
+            return prepared
+        text = UNDONE
+    except LemniError as failed:  # the session works on a copy: what it finds is worth a word, not its end
+        text = f"a `lemni apply` that was killed is half done in this repository: {failed}"
+    return replace(prepared, notices=(*prepared.notices, ("apply_unfinished", text)))

@@ -10,12 +10,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.errors import WorkspaceError
+from supervisor.errors import Fault, WorkspaceError
+from supervisor.workspace import unfinished
 from supervisor.workspace.blobs import Blobs
 from supervisor.workspace.changes import ChangeSet, Entry, Kind
 from supervisor.workspace.commit import Changed, commit, differs, parent, undo_crash
 from supervisor.workspace.gitnames import in_git_directory
 
+UNDONE = "a `lemni apply` that was killed left work behind in this repository: it was cleaned up"
 _ANOTHER = "another directory stands here than the session worked on: lemni diff --patch | git apply, if it is meant"
 _ACROSS = "it lies on another mount, and moving there cannot be all or nothing: lemni diff --patch | git apply"
 
@@ -53,25 +55,18 @@ def apply_changes(
     changed underneath. WorkspaceError ``apply_failed`` when a step failed; everything before it was undone. StoreError when a
     blob is missing or damaged, before the first step.
     """
-    recover(root, journal)
     wanted, left_out = _choose(changes, debris)
     try:
-        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if inode and os.fstat(directory).st_ino != inode:
-                return Conflict((PathReason(b".", _ANOTHER),))
-            conflicts = tuple(
-                PathReason(entry.path, why) for entry in wanted if (why := entry.conflict or _check(directory, entry))
-            )
-            if conflicts:
-                return Conflict(conflicts)
-            if wanted:
-                commit(directory, root, wanted, blobs, journal)
-            return Applied(len(wanted), left_out)
-        finally:
-            os.close(directory)
+        with unfinished.held(journal.parent):
+            _recover(root, journal.parent)
+            return _apply(root, wanted, left_out, blobs, journal, inode)
     except Changed as changed:
         return Conflict((PathReason(changed.path, changed.why),))
+    except unfinished.Busy:
+        raise WorkspaceError(
+            "applying the changes", on=os.fsdecode(root), why="another `lemni apply` is at work in this repository",
+            code="apply_failed", remedy="wait for its end, and ask again", fault=Fault.USER,
+        ) from None
     except OSError as error:
         raise WorkspaceError(
             "applying the changes", on=os.fsdecode(error.filename or root), errno=error.errno,
@@ -79,16 +74,51 @@ def apply_changes(
         ) from error
 
 
-def recover(root: bytes, journal: Path) -> bool:
-    """Undo what a crash in the middle of ``apply_changes`` left. True when there was something. Idempotent.
+def _apply(
+    root: bytes, wanted: list[Entry], left_out: tuple[PathReason, ...], blobs: Blobs, journal: Path, inode: int
+) -> Applied | Conflict:
+    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if inode and os.fstat(directory).st_ino != inode:
+            return Conflict((PathReason(b".", _ANOTHER),))
+        conflicts = tuple(
+            PathReason(entry.path, why) for entry in wanted if (why := entry.conflict or _check(directory, entry))
+        )
+        if conflicts:
+            return Conflict(conflicts)
+        if wanted:
+            commit(directory, root, wanted, blobs, journal)
+        return Applied(len(wanted), left_out)
+    finally:
+        os.close(directory)
 
-    WorkspaceError ``apply_failed`` when a step cannot be undone; the staging directory, with what was replaced, stays then.
+
+def recover(root: bytes, records: Path) -> bool:
+    """Undo what a crash in the middle of ``apply_changes`` left, for all records of this root in their directory.
+
+    True when there was something. It may be killed and begun again at any moment; where an application is at work, it is
+    left alone. WorkspaceError ``apply_failed`` when a step cannot be undone; record and staging directory stay then.
     """
-    if not journal.exists():
+    if not unfinished.any_left(records):
+        return False
+    try:
+        with unfinished.held(records):
+            return _recover(root, records)
+    except unfinished.Busy:
+        return False
+    except OSError as error:
+        raise WorkspaceError(
+            "undoing a half-applied change", on=os.fsdecode(error.filename or root), errno=error.errno, code="apply_failed"
+        ) from error
+
+
+def _recover(root: bytes, records: Path) -> bool:
+    pending = unfinished.pending(records)
+    if not pending:
         return False
     directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return undo_crash(directory, root, journal)
+        return any([undo_crash(directory, root, record) for record in pending])  # a list: all of them
     finally:
         os.close(directory)
 

@@ -2,34 +2,31 @@
 
 Theory of operation. New contents are written to a staging directory in the project's root (same file system, mode 0700). Then
 come small steps: what is replaced or deleted is *moved* into the staging directory, what is new is moved out of it; directories
-are made, removed, and given their permissions last. The list of steps is on disk before the first one: a failure undoes from
-memory, a crash is undone from the record at the next start. When the record is gone, the changes are in, and only then is the
-staging directory, with what was replaced, removed.
+are made, removed, and given their permissions last. The list of steps is on disk before the first one (unfinished.py): a
+failure undoes from memory, a crash is undone from the record at the next start. Once all is in, or all is undone, the record
+says so by its name, the staging directory is removed, and the record goes last: a kill at any moment, that of a recovery
+included, leaves a record of what is still to do, and each step of the undoing can be taken twice.
 
-The record lies in lemni's own state, never in the project: a file in the project could be forged by a session and would make
-the undoing move things. Parents are opened beneath the root with no link followed (openat2), and names are moved, not opened:
-a link put in the way is refused, never followed. Moving also leaves other hard links of a file alone (B17).
+Parents are opened beneath the root with no link followed (openat2), and names are moved, not opened: a link put in the way is
+refused, never followed. Moving also leaves other hard links of a file alone (B17).
 """
 from __future__ import annotations
 
-import base64
 import contextlib
 import enum
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from native import files
 from supervisor.errors import WorkspaceError
-from supervisor.workspace.blobs import Blobs, digest, make_private, open_regular
+from supervisor.workspace import unfinished
+from supervisor.workspace.blobs import Blobs, digest, open_regular
 from supervisor.workspace.changes import Entry, Kind, State
-from supervisor.workspace.trees import remove_tree
 
 STAGING: Final = b".lemni-apply-"
 _NOT_COPIED: Final = ("security.capability", "security.ima", "security.evm")  # attributes bound to the old bytes
@@ -51,7 +48,8 @@ class Word(enum.Enum):
     PUT = "put"  # move what was staged to where it belongs
     MKDIR = "mkdir"
     RMDIR = "rmdir"
-    CHMOD = "chmod"
+    CHMOD = "chmod"  # of what stays
+    CLOSE = "close"  # give a directory that MKDIR made its permissions
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +59,8 @@ class Step:
     word: Word
     path: bytes
     number: int
-    mode: int = 0  # CHMOD: the new permission bits
+    mode: int = 0  # CHMOD, CLOSE: the new permission bits
     before: State | None = None  # TAKE: what must have stood there; PUT: what it replaces
-
-
-class Record(msgspec.Struct, frozen=True):
-    """What is on disk while an application runs. Bytes are in base 64. ``steps``: word, path, number."""
-
-    root: str
-    staging: str
-    steps: list[tuple[str, str, int]]
 
 
 def plan(wanted: list[Entry]) -> list[Step]:
@@ -98,7 +88,7 @@ def plan(wanted: list[Entry]) -> list[Step]:
             going.append(Step(Word.TAKE, entry.path, number, before=before))
         if after is not None and after.kind is Kind.DIRECTORY:
             coming.append(Step(Word.MKDIR, entry.path, 0))
-            closing.append(Step(Word.CHMOD, entry.path, 0o700, after.mode))
+            closing.append(Step(Word.CLOSE, entry.path, 0o700, after.mode))
         elif after is not None:
             coming.append(Step(Word.PUT, entry.path, number, before=before))
     return [*opening, *reversed(leaving), *coming, *reversed(closing)]
@@ -119,74 +109,54 @@ def commit(root: int, root_path: bytes, wanted: list[Entry], blobs: Blobs, journ
     """
     name = STAGING + os.urandom(8).hex().encode()
     steps = plan(wanted)
-    _write_record(journal, root_path, name, [])
+    listed = [(step.word.value, step.path, step.number) for step in steps]
+    record = unfinished.begin(journal, root_path, name, [])
     try:
         os.mkdir(name, 0o700, dir_fd=root)
         staging = files.open_directory(root, name)
         try:
             for number, entry in enumerate(wanted):
                 _stage(root, staging, number, entry, blobs)
-            _write_record(journal, root_path, name, steps)
+            unfinished.begin(journal, root_path, name, listed)
             try:
                 for step in steps:
                     _take(root, staging, step)
-                os.sync()  # everything is down before the record goes: one call for any number of directories
+                os.sync()  # everything is down before the record says so: one call for any number of directories
+                record = unfinished.settle(record, name)
             except BaseException:
-                undo(root, staging, [(step.word, step.path, step.number) for step in steps])
+                undo(root, staging, listed)
+                os.sync()
                 raise
         finally:
             os.close(staging)
     except WorkspaceError:
         raise
     except BaseException:
-        _finish(root, name, journal)
+        with contextlib.suppress(OSError):  # else the record stays as it is, and all is undone once more
+            unfinished.discard(root, name, unfinished.settle(record, name))
         raise
-    _finish(root, name, journal)
+    unfinished.discard(root, name, record)
 
 
-def undo_crash(root: int, root_path: bytes, journal: Path) -> bool:
-    """Undo what the record tells of. True when there was one for this root."""
-    try:
-        record = msgspec.json.decode(journal.read_bytes(), type=Record)
-    except FileNotFoundError:
+def undo_crash(root: int, root_path: bytes, record: Path) -> bool:
+    """Bring to its end what the record tells of. True when it is of this root. May itself be killed, and begun again."""
+    told = unfinished.read(record)
+    if told is None or told.root != root_path:
         return False
-    if base64.b64decode(record.root) != root_path:
-        return False
-    name = base64.b64decode(record.staging)
-    with contextlib.suppress(FileNotFoundError):
-        staging = files.open_directory(root, name)
+    if not unfinished.is_settled(record):
         try:
-            undo(root, staging, [(Word(word), base64.b64decode(path), number) for word, path, number in record.steps])
-            os.sync()
-        finally:
-            os.close(staging)
-    _finish(root, name, journal)
+            staging = files.open_directory(root, told.staging)
+        except FileNotFoundError:
+            staging = -1  # killed before it was made
+        if staging >= 0:
+            try:
+                undo(root, staging, told.steps)
+                os.sync()
+            finally:
+                os.close(staging)
+        record = unfinished.settle(record, told.staging)
+    unfinished.discard(root, told.staging, record)
     return True
-
-
-def _finish(root: int, name: bytes, journal: Path) -> None:
-    journal.unlink(missing_ok=True)  # from here on nothing is undone any more
-    with contextlib.suppress(OSError):
-        remove_tree(root, name)
-
-
-def _write_record(journal: Path, root: bytes, staging: bytes, steps: list[Step]) -> None:
-    listed = [(step.word.value, _text(step.path), step.number) for step in steps]
-    make_private(journal.parent)
-    partial = journal.with_name(journal.name + ".new")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(msgspec.json.encode(Record(_text(root), _text(staging), listed)))
-        file.flush()
-        os.fsync(fd)
-    partial.rename(journal)
-    above = os.open(journal.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    os.fsync(above)
-    os.close(above)
-
-
-def _text(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()
 
 
 def _stage(root: int, staging: int, number: int, entry: Entry, blobs: Blobs) -> None:
@@ -243,7 +213,7 @@ def _take(root: int, staging: int, step: Step) -> None:
                     _own_as(above, above, name)
                 case Word.RMDIR:
                     files.unlinkat(above, name, is_directory=True)
-                case Word.CHMOD:
+                case Word.CHMOD | Word.CLOSE:
                     _chmod(above, name, step.mode)
     except OSError as error:
         reason = {
@@ -277,25 +247,39 @@ def _chmod(above: int, name: bytes, mode: int) -> None:
         os.close(fd)
 
 
-def undo(root: int, staging: int, steps: list[tuple[Word, bytes, int]]) -> None:
-    """Undo from the last step to the first, whether each was taken or not.
+def undo(root: int, staging: int, steps: Sequence[tuple[str, bytes, int]]) -> None:
+    """Undo from the last step to the first, whether each was taken or not, or undone already.
 
     WorkspaceError when one cannot be undone: nothing is removed then.
     """
-    for word, path, number in reversed(steps):
+    opened = {path for word, path, _ in steps if word == Word.CHMOD.value}
+    for value, path, number in reversed(steps):
+        word = Word(value)
         try:
+            if word is Word.TAKE and not _exists(staging, b"o%d" % number):
+                continue  # not taken, or back where it was
+            if word is Word.PUT and _exists(staging, b"n%d" % number):
+                continue  # not put, or back in the staging directory
             with parent(root, path) as (above, name):
                 _undo_one(word, above, name, staging, number)
         except OSError as error:
-            saved = word is Word.TAKE and _exists(staging, b"o%d" % number)
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR) and not saved:
+            if word is not Word.TAKE and error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
                 continue  # the step was not taken: its directory was not made yet, or is still what it was before
-            if error.errno in (errno.EXDEV, errno.EROFS) and not saved and word is not Word.PUT:
-                continue  # nor could it have been: it lies on another mount, or on one that nobody can write
+            if word not in (Word.TAKE, Word.PUT):
+                if error.errno in (errno.EXDEV, errno.EROFS):
+                    continue  # nor could it have been: it lies on another mount, or on one that nobody can write
+                if error.errno == errno.EACCES and any(above in opened for above in _above(path)):
+                    continue  # below a directory that is opened first and closed last: not open yet, or closed again
             raise WorkspaceError(
                 "undoing a half-applied change", on=os.fsdecode(path), errno=error.errno, code="apply_failed",
                 remedy="what was replaced is kept in the project's directory .lemni-apply-*",
             ) from error
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    """The directories that a path lies in, the nearest first."""
+    while path := path.rpartition(b"/")[0]:
+        yield path
 
 
 def _undo_one(word: Word, above: int, name: bytes, staging: int, number: int) -> None:
@@ -303,19 +287,40 @@ def _undo_one(word: Word, above: int, name: bytes, staging: int, number: int) ->
         case Word.TAKE:
             files.renameat2(staging, b"o%d" % number, above, name, files.NOREPLACE)
         case Word.PUT:
-            if not _exists(staging, b"n%d" % number):
-                files.renameat2(above, name, staging, b"n%d" % number, files.NOREPLACE)
+            files.renameat2(above, name, staging, b"n%d" % number, files.NOREPLACE)
         case Word.MKDIR:
             with contextlib.suppress(NotADirectoryError):  # not made yet: what was there before it stands there
                 files.unlinkat(above, name, is_directory=True)
         case Word.RMDIR:
             if not _exists(above, name):
-                os.mkdir(name, 0o700, dir_fd=above)
-                _own_as(above, above, name)
-                _chmod(above, name, number)
+                _make_again(above, name, staging)
+            elif _mode(above, name) != stat.S_IFDIR | 0o700:
+                return  # not removed, or complete
+            _chmod(above, name, number)
         case Word.CHMOD:
-            if stat.S_ISREG(mode := os.stat(name, dir_fd=above, follow_symlinks=False).st_mode) or stat.S_ISDIR(mode):
+            if stat.S_ISREG(_mode(above, name)) or stat.S_ISDIR(_mode(above, name)):
                 _chmod(above, name, number)
+        case Word.CLOSE:
+            if stat.S_ISDIR(_mode(above, name)):  # else what the new directory replaces is back
+                _chmod(above, name, number)
+
+
+def _make_again(above: int, name: bytes, staging: int) -> None:
+    """A removed directory, mode 0700, with its owner from the moment on that it is seen."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(b"r", 0o700, dir_fd=staging)
+    _own_as(above, staging, b"r")
+    try:
+        files.renameat2(staging, b"r", above, name, files.NOREPLACE)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        os.mkdir(name, 0o700, dir_fd=above)
+        _own_as(above, above, name)
+
+
+def _mode(directory: int, name: bytes) -> int:
+    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
 
 
 def _exists(directory: int, name: bytes) -> bool:

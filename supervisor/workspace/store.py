@@ -1,8 +1,8 @@
 """What is kept of each session on disk: its record, its changes, and the bytes behind them.
 
-``STATE/sessions/ID/{session.json, changes.json, blobs/, apply.json}``, directories 0700, files 0600. A file is written beside
-its place, synced and renamed: a reader sees the old one or the new one. The journal, not this, is the account of what
-happened; this is what ``lemni sessions``, ``diff`` and ``apply`` work from.
+``STATE/sessions/ID/{session.json, changes.json, blobs/}`` and ``STATE/applying/PROJECT/ID.json``, directories 0700, files
+0600. A file is written beside its place, synced and renamed: a reader sees the old one or the new one. The journal, not this,
+is the account of what happened; this is what ``lemni sessions``, ``diff`` and ``apply`` work from.
 """
 from __future__ import annotations
 
@@ -171,9 +171,13 @@ class Store:
         self.save(record)
         return record
 
-    def apply_journal(self, session: str) -> Path:
+    def applying(self, project_id: str) -> Path:
+        """Where the records of a project's unfinished applications lie (unfinished.py)."""
+        return self.state / "applying" / project_id
+
+    def apply_journal(self, record: SessionRecord) -> Path:
         """Where ``apply_changes`` keeps what it needs to undo a crash."""
-        return self._directory(session) / "apply.json"
+        return self.applying(record.project_id) / f"{record.id}.json"
 
     def remove(self, session: str) -> None:
         """Forget a session's record, changes and blobs (not its journal)."""

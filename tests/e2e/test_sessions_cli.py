@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,38 @@ def test_a_project_that_another_directory_replaced_takes_nothing(repo: Path, hom
     (public_tmp / "moved").rename(repo)  # the same one is back
     assert lemni("apply", session["id"], cwd=elsewhere, home=home, stdin=b"y\n").code == 0
     assert (repo / "nine").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("start", ["exec", "apply"])
+def test_a_killed_application_is_undone_by_the_next_start(repo: Path, home: Path, start: str) -> None:
+    """A few hundred files, ``kill -9`` while they are applied and while that is undone, in whatever step it is then."""
+    many = 400
+    _, session = run(repo, home, f"for i in $(seq {many}); do echo new > new-$i; done; rm README")
+    before = sorted(repo.iterdir())
+    records = next((home / ".local/state/lemniscate").glob("sessions")).parent / "applying"
+
+    def kill_at(seen: Callable[[], bool], *words: str) -> None:
+        with subprocess.Popen(
+            [*ARGV, *words], cwd=repo, env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdin is not None
+            process.stdin.write(b"y\n")
+            process.stdin.close()
+            while not seen() and process.poll() is None:
+                pass
+            process.kill()
+
+    kill_at(lambda: len(list(repo.glob("new-*"))) > many // 2, "apply", session["id"])
+    assert list(records.glob("*/*.json"))
+    kill_at(lambda: len(list(repo.glob("new-*"))) < many // 3, "apply", session["id"])
+    kill_at(lambda: not list(records.glob("*/*.json")), "exec", "--", "true")
+    ended = lemni(*(("exec", "--", "true") if start == "exec" else ("apply", session["id"])), cwd=repo, home=home)
+    assert ended.code == 0
+    assert sorted(repo.iterdir()) == before
+    assert list(records.glob("*/*")) == []
+    assert lemni("apply", session["id"], cwd=repo, home=home, stdin=b"y\n").code == 0
+    assert len(list(repo.iterdir())) == len(before) + many - 1
 
 
 def test_debris_alone_is_named_and_taken_only_when_asked_for(repo: Path, home: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from native import files
 from supervisor.errors import StoreError, WorkspaceError
-from supervisor.workspace import commit
+from supervisor.workspace import commit, unfinished
 from supervisor.workspace.apply import Applied, Conflict, apply_changes, recover
 from supervisor.workspace.blobs import Blobs
 from supervisor.workspace.changes import ChangeSet, Entry, Kind, State
@@ -32,6 +32,13 @@ class Box:
         (self.root / "d/b").write_bytes(b"old b\n")
         (self.root / "d/c").write_bytes(b"old c\n")
         (self.root / "l").symlink_to("a")
+        (self.root / "f").write_bytes(b"file\n")
+        (self.root / "f").chmod(0o640)
+        (self.root / "s/t").mkdir(parents=True)
+        (self.root / "s/u").mkdir(mode=0o750)
+        (self.root / "s/u/v").write_bytes(b"v\n")
+        (self.root / "s/t").chmod(0o500)
+        (self.root / "s").chmod(0o500)
 
     def file(self, content: bytes, mode: int = 0o644) -> State:
         path = self.root.parent / "blob"
@@ -48,11 +55,18 @@ class Box:
             Entry(b"d", State(Kind.DIRECTORY, 0o755), None),
             Entry(b"d/b", self.file(b"old b\n"), None),
             Entry(b"d/c", self.file(b"old c\n"), None),
+            Entry(b"f", self.file(b"file\n", 0o640), State(Kind.DIRECTORY, 0o755)),
+            Entry(b"f/y", None, self.file(b"y\n")),
             Entry(b"l", State(Kind.SYMLINK, target=b"a"), State(Kind.DIRECTORY, 0o500)),
             Entry(b"l/x", None, self.file(b"x\n")),
             Entry(b"n", None, State(Kind.DIRECTORY, 0o700)),
             Entry(b"n/link", None, State(Kind.SYMLINK, target=b"../a")),
             Entry(b"n/empty", None, self.file(b"")),
+            Entry(b"s", State(Kind.DIRECTORY, 0o500), State(Kind.DIRECTORY, 0o700)),
+            Entry(b"s/t", State(Kind.DIRECTORY, 0o500), State(Kind.DIRECTORY, 0o755)),
+            Entry(b"s/t/new", None, self.file(b"new\n")),
+            Entry(b"s/u", State(Kind.DIRECTORY, 0o750), None),
+            Entry(b"s/u/v", self.file(b"v\n"), None),
         ])
 
 
@@ -63,19 +77,24 @@ def box(tmp_path: Path) -> Iterator[Box]:
     os.umask(before)
 
 
+AFTER = {
+    b"a": ("file", 0o755, b"new a\n"), b"l": ("directory", 0o500, b""), b"l/x": ("file", 0o644, b"x\n"),
+    b"n": ("directory", 0o700, b""), b"n/link": ("link", 0, b"../a"), b"n/empty": ("file", 0o644, b""),
+    b"f": ("directory", 0o755, b""), b"f/y": ("file", 0o644, b"y\n"), b"s": ("directory", 0o700, b""),
+    b"s/t": ("directory", 0o755, b""), b"s/t/new": ("file", 0o644, b"new\n"),
+}  # Box.changes()
+
+
 def test_every_operation(box: Box) -> None:
-    assert applied(box.root, box.state, box.changes(), box.blobs) == Applied(9, ())
-    assert tree(box.root) == {
-        b"a": ("file", 0o755, b"new a\n"), b"l": ("directory", 0o500, b""), b"l/x": ("file", 0o644, b"x\n"),
-        b"n": ("directory", 0o700, b""), b"n/link": ("link", 0, b"../a"), b"n/empty": ("file", 0o644, b""),
-    }
+    assert applied(box.root, box.state, box.changes(), box.blobs) == Applied(16, ())
+    assert tree(box.root) == AFTER
     assert not (box.state / "apply.json").exists()
 
 
 def test_set_id_bits_never_arrive(box: Box) -> None:
-    changes = ChangeSet.of([Entry(b"s", None, box.file(b"s", 0o6755))])
+    changes = ChangeSet.of([Entry(b"set-id", None, box.file(b"s", 0o6755))])
     applied(box.root, box.state, changes, box.blobs)
-    assert stat.S_IMODE((box.root / "s").stat().st_mode) == 0o755
+    assert stat.S_IMODE((box.root / "set-id").stat().st_mode) == 0o755
 
 
 def _fifo(path: Path) -> None:
@@ -152,7 +171,7 @@ def _steps(box: Box) -> int:
     return len(commit.plan(list(box.changes().entries)))
 
 
-@pytest.mark.parametrize("at", range(1, 15))
+@pytest.mark.parametrize("at", range(1, 26))
 def test_a_failing_step_undoes_all(box: Box, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     changes, before = box.changes(), tree(box.root)
     taken = 0
@@ -175,10 +194,8 @@ def test_a_failing_step_undoes_all(box: Box, monkeypatch: pytest.MonkeyPatch, at
     assert not (box.state / "apply.json").exists()
 
 
-@pytest.mark.parametrize("at", range(1, 24))
-def test_killed_at_any_moment_is_recovered(box: Box, at: int) -> None:
-    """A child is ended, as by SIGKILL, before its n-th change of the tree; the next start puts everything back."""
-    changes, before = box.changes(), tree(box.root)
+def _killed(act: Any, at: int) -> bool:
+    """Let a child act, and end it, as by SIGKILL, before its n-th change on disk. Whether it came that far."""
     child = os.fork()
     if child == 0:
         calls = 0
@@ -195,20 +212,63 @@ def test_killed_at_any_moment_is_recovered(box: Box, at: int) -> None:
 
         for name in ("renameat2", "unlinkat"):
             setattr(files, name, counting(getattr(files, name)))
-        for name in ("mkdir", "chmod"):
+        for name in ("mkdir", "chmod", "chown", "rename", "unlink"):
             setattr(os, name, counting(getattr(os, name)))
         with contextlib.suppress(BaseException):
-            applied(box.root, box.state, changes, box.blobs)
+            act()
         os._exit(0)
-    _, status = os.waitpid(child, 0)
-    finished = not (box.state / "apply.json").exists()
-    recover(os.fsencode(box.root), box.state / "apply.json")
-    found = {path: what for path, what in tree(box.root).items() if not path.startswith(b".lemni")}
-    if finished and os.waitstatus_to_exitcode(status) in (0, 9) and found != before:
-        assert found[b"a"][2] == b"new a\n"  # killed while only the staging directory was left to remove
-    else:
-        assert found == before
-    assert not recover(os.fsencode(box.root), box.state / "apply.json")
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+APPLYING = 50  # more changes on disk than an application of Box.changes() makes, with the cleaning up after it
+
+
+@pytest.mark.parametrize("at", range(1, APPLYING))
+def test_killed_at_any_moment_is_recovered(box: Box, at: int) -> None:
+    """All of the change is in the project or nothing of it, and nothing else, once the next start has looked."""
+    changes, before = box.changes(), tree(box.root)
+    killed = _killed(lambda: applied(box.root, box.state, changes, box.blobs), at)
+    assert killed or at > 30
+    recover(os.fsencode(box.root), box.state)
+    assert tree(box.root) in (before, AFTER)
+    assert tree(box.root) == AFTER or killed
+    assert not recover(os.fsencode(box.root), box.state)
+    assert list(box.state.iterdir()) == [box.state / "blobs"]
+
+
+@pytest.mark.parametrize("at", [8, 12, 16, 20, 24])
+def test_a_recovery_that_is_killed_at_any_moment_is_recovered(box: Box, at: int) -> None:
+    """Each start is killed a step later than the one before, until one comes to its end."""
+    changes, before = box.changes(), tree(box.root)
+    assert _killed(lambda: applied(box.root, box.state, changes, box.blobs), at)
+    starts = 1
+    while _killed(lambda: recover(os.fsencode(box.root), box.state), starts):
+        starts += 1
+    assert starts > 2
+    assert tree(box.root) == before
+    assert not recover(os.fsencode(box.root), box.state)
+    assert list(box.state.iterdir()) == [box.state / "blobs"]
+    assert isinstance(applied(box.root, box.state, changes, box.blobs), Applied)
+    assert tree(box.root) == AFTER
+
+
+def test_the_next_application_recovers_the_one_of_another_session(box: Box) -> None:
+    changes, root = box.changes(), os.fsencode(box.root)
+    assert _killed(lambda: apply_changes(root, changes, box.blobs, box.state / "one.json"), 20)
+    assert list(box.root.glob(".lemni-apply-*"))
+    assert isinstance(apply_changes(root, changes, box.blobs, box.state / "two.json"), Applied)
+    assert tree(box.root) == AFTER
+
+
+def test_an_application_that_runs_is_no_crash(box: Box) -> None:
+    changes, before = box.changes(), tree(box.root)
+    assert _killed(lambda: applied(box.root, box.state, changes, box.blobs), 20)
+    with unfinished.held(box.state):
+        assert not recover(os.fsencode(box.root), box.state)
+        with pytest.raises(WorkspaceError, match="another `lemni apply`"):
+            applied(box.root, box.state, changes, box.blobs)
+    assert recover(os.fsencode(box.root), box.state)
+    assert tree(box.root) == before
 
 
 def test_a_record_in_the_project_is_not_believed(box: Box, tmp_path: Path) -> None:
@@ -216,7 +276,7 @@ def test_a_record_in_the_project_is_not_believed(box: Box, tmp_path: Path) -> No
     staging.mkdir()
     (staging / "o0").write_text("hook")
     (staging / "apply.json").write_text('{"root":"","staging":"","steps":[["take","LmdpdC94",0]]}')
-    assert not recover(os.fsencode(box.root), box.state / "apply.json")
+    assert not recover(os.fsencode(box.root), box.state)
     assert isinstance(apply_changes(os.fsencode(box.root), ChangeSet(()), box.blobs, box.state / "apply.json"), Applied)
 
 
@@ -227,4 +287,5 @@ def test_as_root_everything_belongs_to_the_developer(box: Box) -> None:
     os.chown(box.root / "a", 1234, 1234)
     assert isinstance(applied(box.root, box.state, box.changes(), box.blobs), Applied)
     owners = {path.name: path.lstat().st_uid for path in box.root.rglob("*")}
-    assert owners == {"a": 1234, "l": 1000, "x": 1000, "n": 1000, "link": 1000, "empty": 1000}
+    assert owners == {"a": 1234, "l": 1000, "x": 1000, "n": 1000, "link": 1000, "empty": 1000,
+                      "f": 1000, "y": 1000, "s": 1000, "t": 1000, "new": 1000}
