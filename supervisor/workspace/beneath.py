@@ -26,6 +26,10 @@ class CannotServe(Exception):
     """The file is not one that can be read or written; the text is for the model."""
 
 
+class WrongArgument(Exception):
+    """An argument beside the path has no meaning, whatever the path names; the text, for the model, says which."""
+
+
 def relative(path: str) -> bytes:
     """A path as the model wrote it, relative to the working copy. ``/workspace/…`` is inside; other absolute paths are not.
 

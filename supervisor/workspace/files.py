@@ -16,7 +16,7 @@ from typing import Final
 
 from native import files
 from supervisor.types import EditCall, ListCall, ReadCall, SearchCall, WriteCall
-from supervisor.workspace.beneath import Beneath, CannotServe, OutsideProject, relative
+from supervisor.workspace.beneath import Beneath, CannotServe, OutsideProject, WrongArgument, relative
 from supervisor.workspace.edit import EditRefused, edit_bytes
 from supervisor.workspace.search import search
 
@@ -92,6 +92,8 @@ class FileView:
             return act(relative(shown))
         except OutsideProject:
             return Outside(shown, f"{name}: outside the project")
+        except WrongArgument as error:
+            return Failed(str(error))  # the path is not at fault, and not named
         except (CannotServe, EditRefused) as error:
             return Failed(f"{name}: {error}")
         except OSError as error:
@@ -99,7 +101,7 @@ class FileView:
 
     def _read(self, path: bytes, offset: int, limit: int) -> Done:
         if offset < 1 or limit < 1:
-            raise CannotServe("offset and limit count from 1")
+            raise WrongArgument("offset and limit count from 1")
         fd = self._tree.open_file(path, os.O_RDONLY)
         try:
             text, note = _window(fd, offset, limit)
@@ -122,7 +124,7 @@ class FileView:
         try:
             data = content.encode("utf-8")
         except UnicodeEncodeError:
-            raise CannotServe("the content is not valid Unicode") from None
+            raise WrongArgument("the content is not valid Unicode") from None
         flags = os.O_WRONLY | os.O_CREAT  # no O_TRUNC: nothing is cut off before it is known to be a regular file
         try:
             fd = self._tree.open_file(path, flags, 0o666)

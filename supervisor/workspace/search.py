@@ -15,7 +15,7 @@ import re2  # type: ignore[import-untyped]
 
 from native import files
 from supervisor.globs import Glob, GlobError, LinearPattern
-from supervisor.workspace.beneath import Beneath, CannotServe, OutsideProject
+from supervisor.workspace.beneath import Beneath, CannotServe, OutsideProject, WrongArgument
 from supervisor.workspace.gitnames import is_git_name
 
 MATCHES: Final = 200
@@ -29,7 +29,7 @@ _SNIFF: Final = 8192  # bytes in which a NUL makes a file binary, as git has it
 def search(tree: Beneath, path: bytes, pattern: str, glob: str | None) -> str:
     """The matches as ``path:line: text``, sorted by path, and a last line where something was left out.
 
-    CannotServe when the pattern or the glob is not valid. OSError when ``path`` itself cannot be opened.
+    WrongArgument when the pattern or the glob is not valid. OSError when ``path`` itself cannot be opened.
     """
     expression = _compile(pattern)
     wanted = _glob(glob)
@@ -57,9 +57,9 @@ def _compile(pattern: str) -> LinearPattern:
         # Used on bytes: an expression that is given as bytes searches bytes
         compiled: LinearPattern = re2.compile(("(?m)" + pattern).encode("utf-8"), options)
     except UnicodeEncodeError:
-        raise CannotServe("the pattern is not valid Unicode") from None
+        raise WrongArgument("the pattern is not valid Unicode") from None
     except re2.error as error:
-        raise CannotServe(f'the pattern "{pattern}" is not valid RE2: {_reason(error, pattern)}') from None
+        raise WrongArgument(f'the pattern "{pattern}" is not valid RE2: {_reason(error, pattern)}') from None
     return compiled
 
 
@@ -76,7 +76,7 @@ def _glob(glob: str | None) -> tuple[LinearPattern, bool] | None:
     try:
         parsed = Glob.parse(os.fsencode(glob))
     except (GlobError, UnicodeEncodeError) as error:
-        raise CannotServe(f"the glob is not valid: {error}") from None
+        raise WrongArgument(f"the glob is not valid: {error}") from None
     return parsed.compile(), parsed.anchored
 
 

@@ -46,7 +46,23 @@ def text(result: object) -> str:
 def test_a_wrong_pattern_is_answered_with_itself_and_the_reason(view: FileView, pattern: str, reason: str) -> None:
     refused = view.search(SearchCall(pattern, ".", None))
     assert isinstance(refused, Failed)
-    assert refused.text == f'.: the pattern "{pattern}" is not valid RE2: {reason}'
+    assert refused.text == f'the pattern "{pattern}" is not valid RE2: {reason}'
+
+
+@pytest.mark.parametrize("call", [
+    SearchCall("(", "a.txt", None), SearchCall("two\ud800", "a.txt", None), SearchCall("two", "a.txt", "[a"),
+    SearchCall("two", "a.txt", "\ud800"), ReadCall("a.txt", 0, 1), ReadCall("a.txt", 1, 0), WriteCall("a.txt", "\ud800"),
+], ids=repr)
+def test_a_path_that_is_not_at_fault_is_not_named(view: FileView, call: SearchCall | ReadCall | WriteCall) -> None:
+    match call:
+        case SearchCall():
+            done = view.search(call)
+        case ReadCall():
+            done = view.read(call)
+        case WriteCall():
+            done = view.write(call)
+    assert isinstance(done, Failed)
+    assert "a.txt" not in done.text
 
 
 def test_read_windows(view: FileView, root: Path) -> None:
