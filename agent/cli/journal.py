@@ -1,6 +1,7 @@
 """``lemni journal``: what was done can be proved, or it is said why not. Exit codes of its own, for scripts."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ class JournalUsage(click.UsageError):
 
 
 class JournalGroup(click.Group):
-    """A group whose usage errors exit 3."""
+    """A group whose errors exit 3: 1 says "altered" here."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -25,8 +26,17 @@ class JournalGroup(click.Group):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with usage_is_three():
-            return super().invoke(ctx)
+        from agent.cli.problems import BROKEN_PIPE, ERROR, tell
+        from agent.cli.terminal import OutputGone
+        from supervisor.errors import LemniError
+
+        try:
+            with usage_is_three():
+                value = super().invoke(ctx)
+                sys.stdout.flush()
+                return value
+        except (LemniError, OutputGone) as error:
+            return {ERROR: 3, BROKEN_PIPE: BROKEN_PIPE}[tell(error)]
 
 
 @contextmanager

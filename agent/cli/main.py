@@ -12,8 +12,11 @@ def entry() -> None:
         try:
             print(f"lemni {VERSION}", flush=True)
         except OSError as failed:  # a full disk; a reader that has gone
-            sys.stdout = None  # or its last flush would fail once more
-            sys.exit(f"lemni: writing to standard output: {failed.strerror}")
+            from agent.cli.problems import gone
+            from agent.cli.terminal import OutputGone, silence
+
+            silence(sys.stdout)  # or its last flush would fail once more
+            sys.exit(gone(OutputGone(failed.errno)))
         sys.exit(0)
     from agent.cli.problems import run
     from agent.cli.root import lemni

@@ -6,12 +6,13 @@ SIGINT, SIGQUIT and SIGTERM, 141 when the reader of standard output is gone. ``l
 from __future__ import annotations
 
 import errno
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
 import click
 
-from agent.cli.terminal import BOLD, RED, OutputGone, err, paint, prepare
+from agent.cli.terminal import BOLD, RED, OutputGone, err, paint, prepare, silence
 from agent.cli.visible import visible
 from supervisor.errors import Fault, HostUnfit, LemniError
 
@@ -31,13 +32,17 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
     prepare()
     try:
         value = command.main(list(arguments), prog_name="lemni", standalone_mode=False)
+        sys.stdout.flush()  # here, where it can still be said that it fails
         return value if isinstance(value, int) else 0
     except click.ClickException as error:
-        error.show()
+        try:
+            error.show()
+        except OSError:
+            silence(sys.stderr)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except SystemExit:  # click's answer when the reader of its help is gone, and to nothing else
+    except SystemExit:  # click's answer when the reader of standard error is gone, and to nothing else
         return BROKEN_PIPE
     except (Exception, BaseExceptionGroup) as error:
         return tell(error)

@@ -103,7 +103,7 @@ class Relay:
         try:
             target.buffer.write(data)
             target.buffer.flush()
-        except OSError as error:
+        except (OutputGone, OSError) as error:
             silence(target)
             self.gone = self.gone or OutputGone(error.errno)
             raise BrokenPipeError from None  # the command learns it as it would outside; its changes are kept

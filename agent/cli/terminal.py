@@ -1,10 +1,13 @@
 """Where the command line meets the screen: streams that never raise a stack of tracebacks, colour, and one status line.
 
+Standard output raises OutputGone, and nothing else, whoever writes to it and when it is flushed: ours, click's, json's.
 Answers and data go to standard output; steps, notices and problems to standard error. Nothing else writes to either.
 """
 from __future__ import annotations
 
+import io
 import os
+import select
 import sys
 from typing import IO, Any
 
@@ -19,6 +22,8 @@ def prepare() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - lives as long as the process
         else:
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:  # else somebody gave another in this process
+        sys.stdout = _telling(sys.stdout)
 
 
 class OutputGone(Exception):
@@ -32,11 +37,30 @@ class OutputGone(Exception):
         self.errno = errno
 
 
+class _Output(io.FileIO):
+    """A descriptor that says OutputGone once, and from then on swallows what is written to it."""
+
+    def write(self, data: Any) -> int:
+        try:
+            while (done := super().write(data)) is None:  # somebody made it non-blocking, and its reader is slow
+                select.select([], [self], [])
+            return done
+        except OSError as error:
+            _swallow(self.fileno())
+            raise OutputGone(error.errno) from None
+
+
+def _telling(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """The same text stream, on a descriptor that tells."""
+    buffer = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(buffer, encoding=stream.encoding, errors=stream.errors, line_buffering=stream.isatty())
+
+
 def out(text: str = "", end: str = "\n") -> None:
     """Write to standard output; OutputGone when it takes no more, and from then on nothing is written to it."""
     try:
         print(text, end=end, flush=True)
-    except OSError as error:
+    except OSError as error:  # a stream that is not ours
         silence(sys.stdout)
         raise OutputGone(error.errno) from None
 
@@ -51,8 +75,12 @@ def err(text: str = "", end: str = "\n") -> None:
 
 def silence(stream: IO[str]) -> None:
     """Let a stream whose reader is gone swallow the rest, so that flushing at exit does not complain."""
+    _swallow(stream.fileno())
+
+
+def _swallow(fd: int) -> None:
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    os.dup2(null, stream.fileno())
+    os.dup2(null, fd)
     os.close(null)
 
 

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from agent.cli.problems import run
 from agent.cli.root import COMMANDS, lemni
-from support.lemni import ARGV, ROOT
+from support.lemni import ARGV, ROOT, environment
 
 PAGE = ROOT / "docs/man/lemni.1"
 
@@ -94,10 +95,59 @@ def test_help_whose_reader_is_gone_ends_as_every_output_does() -> None:
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
-def test_a_version_that_cannot_be_written_is_said() -> None:
+WRITERS = [
+    ["--version"], ["--json", "--version"], ["doctor", "--json"], ["policy", "show"], ["policy", "show", "--json"],
+    ["sessions", "--all", "--json"], ["completion", "bash"], *([*name.split()[1:], "--help"] for name, _ in ALL),
+]
+
+
+@pytest.mark.parametrize("arguments", WRITERS, ids=" ".join)
+def test_what_cannot_be_written_is_said(arguments: list[str], home: Path) -> None:
+    """One error that names the reason, whoever writes: ours, click's."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", "from agent.cli.main import entry; import sys; sys.argv = ['lemni', '--version']; entry()"],
-            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            [*ARGV, *arguments], env=environment(home), stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False,
         )
-    assert (done.returncode, done.stderr) == (1, "lemni: writing to standard output: No space left on device\n")
+    assert done.stderr.splitlines()[-3:-1] == [
+        "lemni: write to standard output: ENOSPC",
+        "  fault   this machine's: the kernel or the file system refuses or lacks something [output_gone]",
+    ]
+    assert not re.search("Traceback|bug|Exception", done.stderr)
+    assert done.returncode == (3 if "verify" in arguments else 1)
+
+
+def test_the_verdict_on_a_journal_is_not_mixed_up_with_a_full_disk(home: Path) -> None:
+    journal = home / "x.jsonl"
+    journal.touch()
+    for words in (["verify", str(journal)], ["verify"], ["verify", "--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [*ARGV, "journal", *words], env=environment(home), stdin=subprocess.DEVNULL, stdout=full,
+                stderr=subprocess.PIPE, text=True, check=False,
+            )
+        assert (done.returncode, "ENOSPC" in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["-p", "x"], ["diff", "none"]])
+def test_a_problem_that_cannot_be_told_keeps_its_exit_code(arguments: list[str], home: Path) -> None:
+    codes = []
+    for name in ("/dev/full", "/dev/null"):
+        with open(name, "w") as stream:
+            done = subprocess.run(
+                [*ARGV, *arguments], env=environment(home), cwd=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=stream, check=False,
+            )
+            codes.append((done.returncode, done.stdout))
+    assert codes[0] == codes[1]
+
+
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_all(home: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    code = "from agent.cli.terminal import *; prepare(); out('x' * (1 << 20))"
+    with subprocess.Popen([sys.executable, "-c", code], env=environment(home), stdout=writer) as process:
+        os.close(writer)
+        with open(reader, "rb") as pipe:
+            assert len(pipe.read()) == (1 << 20) + 1
+    assert process.returncode == 0
