@@ -5,17 +5,37 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from agent.cli.numbers import counted
+from agent.cli.numbers import counted, size
 from agent.cli.terminal import BOLD, CYAN, GREEN, RED, YELLOW, err, out, paint
 from agent.cli.visible import deceptive, visible
 from supervisor.workspace.changes import ChangeSet, Entry, count_files
 from supervisor.workspace.diff import render as render_diff
+from supervisor.workspace.patch import MOST, Lost, patch
 from supervisor.workspace.store import Decision, SessionRecord, Store
 
 
 def render(store: Store, record: SessionRecord, changes: ChangeSet) -> bytes:
-    """The unified diff of the stored changes, as ``git apply`` takes it."""
+    """The diff of the stored changes, for reading."""
     return render_diff(changes, store.blobs(record.id).read)
+
+
+def write_patch(store: Store, record: SessionRecord, changes: ChangeSet, algorithm: str) -> int:
+    """Write the patch of the stored changes to standard output as ``git apply`` takes it; the exit code.
+
+    1 where something is not in it, or it is too large for git: both are said.
+    """
+    lost: list[Lost] = []
+    written = 0
+    for piece in patch(changes, store.blobs(record.id), algorithm, lost):
+        written += sys.stdout.buffer.write(piece)
+    sys.stdout.flush()
+    for one in lost:
+        err(paint("not in the patch: ", RED) + f"{visible(one.path, lines=False)}: {one.what}")
+    if written > MOST:
+        err(paint(f"git apply takes no patch of more than {size(MOST)}", RED) + f"; this one has {size(written)}")
+    if lost or written > MOST:
+        err(f"lemni apply {record.id} takes all of it")
+    return 1 if lost or written > MOST else 0
 
 
 def show(store: Store, record: SessionRecord, changes: ChangeSet) -> None:

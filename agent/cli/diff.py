@@ -11,7 +11,8 @@ import click
 def command(session: str | None, patch: bool, as_json: bool) -> int:
     """Show the changes of session ID (any unique prefix), or of this repository's latest undecided session.
 
-    Control and invisible characters are shown as <U+…>. The bytes themselves: --patch.
+    Control and invisible characters are shown as <U+…>. The bytes themselves, binary files included: --patch, which exits 1
+    and says what is missing where git has no words for a change (empty directories, permission bits).
 
     \b
     lemni diff
@@ -24,10 +25,11 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
         raise click.UsageError("--patch and --json exclude each other")
     if patch and sys.stdout.isatty():
         raise click.UsageError("--patch writes bytes as they are, which a terminal may obey: send them to a file or a pipe")
-    from agent.cli.changes import listed, nothing, render, show
-    from agent.cli.store import chosen
+    from agent.cli.changes import listed, nothing, show, write_patch
+    from agent.cli.store import chosen, here
     from agent.cli.terminal import out
     from supervisor.session.state import state_directory
+    from supervisor.workspace.project import object_format
     from supervisor.workspace.store import Store
 
     store = Store(state_directory())
@@ -40,7 +42,7 @@ def command(session: str | None, patch: bool, as_json: bool) -> int:
     elif patch:
         if not changes.entries:
             nothing(record)
-        sys.stdout.buffer.write(render(store, record, changes))
+        return write_patch(store, record, changes, object_format(here().git))
     else:
         show(store, record, changes)
     return 0

@@ -1,5 +1,6 @@
 """File contents kept by digest: a session's own snapshot, made once, that later showing and applying read.
 
+A large old content that nobody will show or apply is kept by name alone: ``SHA256.git`` says what git calls it, for a patch.
 A blob is a file named by the SHA-256 of its bytes, mode 0600, in a directory of mode 0700. Reading checks the digest, so that a
 damaged blob is found before a byte of it is shown or applied.
 """
@@ -11,15 +12,19 @@ import hashlib
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from supervisor.errors import StoreError
 from supervisor.workspace.changes import TEXT_LIMIT
+from supervisor.workspace.patch import object_names
 
 PIECE: Final = 1 << 20  # bytes read at once
 _HOLE_SLACK: Final = 256 << 10  # bytes that a file may claim beyond twice its data before it counts as sparse
+_NAMES: Final = ".git"
+_ALGORITHMS: Final = ("sha1", "sha256")  # git's, in the order of such a file
 _EXTENTS: Final = 100_000  # data extents looked at, at most
 
 
@@ -70,12 +75,23 @@ def digest(fd: int) -> Digest:
     return _read(fd, None)
 
 
-def _read(fd: int, copy_to: int | None) -> Digest:
-    hasher = hashlib.sha256()
-    size, text, at = 0, True, 0
+def _pieces(fd: int) -> Iterator[bytes]:
+    at = 0
     while piece := os.pread(fd, PIECE, at):
         at += len(piece)
+        yield piece
+
+
+def _hashed(pieces: Iterator[bytes], hasher: hashlib._Hash) -> Iterator[bytes]:
+    for piece in pieces:
         hasher.update(piece)
+        yield piece
+
+
+def _read(fd: int, copy_to: int | None) -> Digest:
+    hasher = hashlib.sha256()
+    size, text = 0, True
+    for piece in _hashed(_pieces(fd), hasher):
         size += len(piece)
         text = text and size <= TEXT_LIMIT and b"\0" not in piece
         if copy_to is not None:
@@ -120,6 +136,26 @@ class Blobs:
             os.close(out)
         return found
 
+    def put_names(self, fd: int, found: Digest) -> None:
+        """Keep only what git calls the bytes that were just read. Nothing where they are others by now."""
+        self._still_wanted()
+        make_private(self.directory)
+        hasher = hashlib.sha256()
+        names = object_names(found.size, _hashed(_pieces(fd), hasher), *_ALGORITHMS)
+        if hasher.hexdigest() != found.sha256:
+            return
+        path = self.directory / (found.sha256 + _NAMES)
+        partial = self.directory / f".new-{os.getpid()}-{os.urandom(6).hex()}"
+        out = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(out, " ".join(names).encode())
+            partial.rename(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(out)
+
     def sync(self) -> None:
         """Have everything on disk before a record names it. One call for all: a thousand fsyncs would take seconds."""
         os.sync()
@@ -146,6 +182,31 @@ class Blobs:
         if hashlib.sha256(content).hexdigest() != sha256:
             raise StoreError("reading a stored file", on=sha256, why="its bytes have another digest", code="changes_damaged")
         return content
+
+    def holds(self, sha256: str) -> bool:
+        """Whether there is a blob of this digest."""
+        return (self.directory / sha256).is_file()
+
+    def pieces(self, sha256: str) -> Iterator[bytes]:
+        """The bytes of a blob, a piece at a time; StoreError (``changes_damaged``) after the last where they are altered."""
+        hasher = hashlib.sha256()
+        fd = self.open(sha256)
+        try:
+            yield from _hashed(_pieces(fd), hasher)
+        finally:
+            os.close(fd)
+        if hasher.hexdigest() != sha256:
+            raise StoreError("reading a stored file", on=sha256, why="its bytes have another digest", code="changes_damaged")
+
+    def name_in_git(self, sha256: str, algorithm: str) -> str:
+        """What git calls a content that was kept by name alone; "" where it was not."""
+        try:
+            names = (self.directory / (sha256 + _NAMES)).read_text("ascii").split()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError("reading a stored file", on=sha256, why=str(error), code="changes_damaged") from error
+        return dict(zip(_ALGORITHMS, names, strict=False)).get(algorithm, "")
 
     def copy(self, sha256: str, target: int) -> None:
         """Write a blob's bytes to a descriptor, checked while they are copied."""

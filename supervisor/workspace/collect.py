@@ -30,6 +30,7 @@ from supervisor.workspace.trees import inside, lstat
 
 _LONGEST_PATH: Final = 4095  # bytes, as a single system call takes: nobody could use what is deeper
 _ALL_PATHS: Final = 256 << 20  # bytes of all paths together: a session must not fill the supervisor's memory with names
+_OLD_BYTES: Final = 256 << 20  # of binary files that were there, kept so that a patch can be reversed; beyond it by name alone
 _NOTICES: Final = 50
 _CHANGED: Final = "it changed in the project after the session began"
 _GONE: Final = "it was deleted or moved in the project after the session began"
@@ -64,6 +65,7 @@ class Collector:
         self._gitwork = GitWork()
         self._gits: set[bytes] = set()  # those in the project that the session changed
         self._path_bytes = 0
+        self._old_bytes = 0
         self._excluded: set[bytes] = set()
 
     # -- what both kinds of working copy need
@@ -142,7 +144,7 @@ class Collector:
         after, refused = self._after(path, parent, name, status)
         if after is None:
             return False
-        before = self._before(lower, name, below) if below is not None else None
+        before = self._before(lower, name, below, after.sha256) if below is not None else None
         if below is not None and before is None:
             self.notice("a special file of yours stands there, left as it is", path)
             return False
@@ -298,8 +300,11 @@ class Collector:
         except OSError:
             return None
 
-    def _before(self, parent: int | None, name: bytes, status: os.stat_result) -> State | None:
-        """What the developer has there; None for FIFOs, sockets and devices. Texts are kept, so that the diff can be shown."""
+    def _before(self, parent: int | None, name: bytes, status: os.stat_result, kept: str = "") -> State | None:
+        """What the developer has there; None for FIFOs, sockets and devices. ``kept``: the digest of what stands there now.
+
+        Texts are kept, so that the diff can be shown; others, up to a bound, for the patch.
+        """
         mode = stat.S_IMODE(status.st_mode) & 0o777
         if stat.S_ISDIR(status.st_mode):
             return State(Kind.DIRECTORY, mode, ctime_ns=status.st_ctime_ns)
@@ -313,11 +318,18 @@ class Collector:
             try:
                 if not is_hollow(fd, status):
                     found = digest(fd)
-                    if found.text:
-                        found = self.blobs.put(fd)
+                    if found.sha256 != kept:
+                        found = self._keep_old(fd, found)
             finally:
                 os.close(fd)
         return State(Kind.FILE, mode, found.size, found.sha256, found.text, ctime_ns=status.st_ctime_ns)
+
+    def _keep_old(self, fd: int, found: Digest) -> Digest:
+        if not found.text and self._old_bytes + found.size > _OLD_BYTES:
+            self.blobs.put_names(fd, found)
+            return found
+        self._old_bytes += 0 if found.text else found.size
+        return self.blobs.put(fd)
 
     def _after(self, path: bytes, parent: int, name: bytes, status: os.stat_result) -> tuple[State | None, str]:
         """What the session has there, its bytes kept; and why it is refused, or ""."""

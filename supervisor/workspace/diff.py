@@ -1,18 +1,19 @@
 """Changes as a unified diff in git's form, which ``git apply`` accepts. Pure.
 
 The text is made from the change set and the kept bytes alone, never by git and never with the session's attributes: ``*.py
--diff`` in a .gitattributes must not hide a line (B52). What git's form cannot say (a binary file's content, an empty directory,
-permission bits beyond the execute bit, what is left out) stands in lines that begin with ``#``, which ``git apply`` skips.
+-diff`` in a .gitattributes must not hide a line (B52). What its lines cannot say (a binary file's content, which is patch.py's,
+an empty directory, permission bits beyond the execute bit, what is left out) stands in lines that begin with ``#``, which
+``git apply`` skips.
 
 ``render`` gives the exact bytes. ``show`` makes them safe and unambiguous for a person's eyes (HV-04); only the eyes get that.
 """
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from supervisor.workspace.changes import ChangeSet, Entry, Kind, State
+from supervisor.workspace.changes import ChangeSet, Entry, Kind, State, same_content
 from supervisor.workspace.linediff import Change, changes
 
 CONTEXT: Final = 3  # equal lines shown around a change
@@ -20,32 +21,40 @@ _NO_NEWLINE: Final = b"\\ No newline at end of file\n"
 _ESCAPES: Final = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 
 Reader = Callable[[str], bytes]  # the bytes of a blob by its digest
+Opaque = Callable[[bytes, State | None, State | None], Iterable[bytes]]  # how a binary or large file is told
 
 
 def render(found: ChangeSet, read: Reader) -> bytes:
-    """The whole diff: what is proposed, then as remarks what is not."""
+    """The whole diff: what is proposed, then as remarks what is not. Binary and large files are told by size and digest."""
+    return b"".join(stream(found, read, _remark))
+
+
+def stream(found: ChangeSet, read: Reader, opaque: Opaque) -> Iterator[bytes]:
+    """The same in pieces, with binary and large files as ``opaque`` has them."""
     moved = _moved(found.proposed)
-    parts = [render_entry(entry, read, moved.get(entry.path)) for entry in found.proposed]
+    for entry in found.proposed:
+        yield from _entry(entry, read, opaque, moved.get(entry.path))
     for title, entries in (
         (b"left behind by builds and tests, applied only when asked for", found.debris),
         (b"refused", found.refused),
     ):
         if entries:
-            parts.append(b"# " + title + b":\n")
-            parts += [b"#   " + entry.operation.value.encode() + b" " + quote(entry.path) + _why(entry) for entry in entries]
-    return b"".join(parts)
+            yield b"# " + title + b":\n"
+            for entry in entries:
+                yield b"#   " + entry.operation.value.encode() + b" " + quote(entry.path) + _why(entry)
 
 
-def render_entry(entry: Entry, read: Reader, moved_from: bytes | None = None) -> bytes:
+def _entry(entry: Entry, read: Reader, opaque: Opaque, moved_from: bytes | None) -> Iterator[bytes]:
     """One path: one patch, or two where another kind of file replaces the old one."""
-    head = b""
     if entry.conflict:
-        head += b"# conflict: " + quote(entry.path) + b": " + entry.conflict.encode() + b"\n"
+        yield b"# conflict: " + quote(entry.path) + b": " + entry.conflict.encode() + b"\n"
     if moved_from is not None:
-        head += b"# " + quote(entry.path) + b" has the bytes of " + quote(moved_from) + b", which is deleted\n"
+        yield b"# " + quote(entry.path) + b" has the bytes of " + quote(moved_from) + b", which is deleted\n"
     if entry.before is not None and entry.after is not None and entry.before.kind is not entry.after.kind:
-        return head + _patch(entry.path, entry.before, None, read) + _patch(entry.path, None, entry.after, read)
-    return head + _patch(entry.path, entry.before, entry.after, read)
+        yield from _patch(entry.path, entry.before, None, read, opaque)
+        yield from _patch(entry.path, None, entry.after, read, opaque)
+    else:
+        yield from _patch(entry.path, entry.before, entry.after, read, opaque)
 
 
 def measure(found: ChangeSet, read: Reader) -> tuple[int, int]:
@@ -87,30 +96,40 @@ def _moved(entries: Iterable[Entry]) -> dict[bytes, bytes]:
     return {entry.path: gone[entry.after.sha256] for entry in fresh if entry.after and entry.after.sha256 in gone}
 
 
-def _patch(path: bytes, before: State | None, after: State | None, read: Reader) -> bytes:
+def _patch(path: bytes, before: State | None, after: State | None, read: Reader, opaque: Opaque) -> Iterator[bytes]:
     state = after or before
     if state is None:
-        return b""
+        return
     if state.kind is Kind.DIRECTORY:
-        return _directory(path, before, after)
-    remarks = _bits(path, before, after)
-    old, new = _lines(before, read), _lines(after, read)
-    if old is None or new is None:
-        return _opaque(path, before, after) + remarks
-    head = b"diff --git " + quote(b"a/" + path) + b" " + quote(b"b/" + path) + b"\n"
-    hunks = b"".join(_hunks(old, new))
-    if before is None:
-        head += b"new file mode " + _mode(after) + b"\n"
-    elif after is None:
-        head += b"deleted file mode " + _mode(before) + b"\n"
-    elif _mode(before) != _mode(after):
-        head += b"old mode " + _mode(before) + b"\nnew mode " + _mode(after) + b"\n"
-    elif not hunks:
-        return remarks  # permission bits that git does not know
+        yield _directory(path, before, after)
+        return
+    if said := permissions(before, after):
+        yield b"# " + quote(path) + b": " + said.encode() + b"\n"
+    same = before is not None and after is not None and same_content(before, after)
+    old, new = (None, None) if same else (_lines(before, read), _lines(after, read))
+    if not same and (old is None or new is None):
+        yield from opaque(path, before, after)
+        return
+    _, head = header(path, before, after)
+    hunks = b"".join(_hunks(old or [], new or []))
     if hunks:
         head += b"--- " + (_named(b"a/" + path) if before is not None else b"/dev/null") + b"\n"
         head += b"+++ " + (_named(b"b/" + path) if after is not None else b"/dev/null") + b"\n"
-    return remarks + head + hunks
+    elif same and _mode(before) == _mode(after):
+        return  # permission bits that git does not know
+    yield head + hunks
+
+
+def header(path: bytes, before: State | None, after: State | None) -> tuple[bytes, bytes]:
+    """How a patch of one file begins, without its ``index`` line; and what that line ends with: the mode that stays."""
+    head = b"diff --git " + quote(b"a/" + path) + b" " + quote(b"b/" + path) + b"\n"
+    if before is None:
+        return b"", head + b"new file mode " + _mode(after) + b"\n"
+    if after is None:
+        return b"", head + b"deleted file mode " + _mode(before) + b"\n"
+    if _mode(before) != _mode(after):
+        return b"", head + b"old mode " + _mode(before) + b"\nnew mode " + _mode(after) + b"\n"
+    return b" " + _mode(after), head
 
 
 def _named(path: bytes) -> bytes:
@@ -125,17 +144,15 @@ def _mode(state: State | None) -> bytes:
     return b"100755" if state.mode & 0o100 else b"100644"
 
 
-def _bits(path: bytes, before: State | None, after: State | None) -> bytes:
-    """A remark where permission bits change, or come, in a way that git's two modes do not tell."""
+def permissions(before: State | None, after: State | None) -> str:
+    """Permission bits of a file that change, or come, in a way that git's two modes do not tell; or ""."""
     if after is None or after.kind is not Kind.FILE:
-        return b""
+        return ""
     if before is not None and before.kind is Kind.FILE:
         if before.mode == after.mode or (before.mode ^ after.mode) == 0o111:
-            return b""
-        return b"# " + quote(path) + b": permissions %04o become %04o\n" % (before.mode, after.mode)
-    if after.mode in (0o644, 0o755, 0o664, 0o775):
-        return b""
-    return b"# " + quote(path) + b": permissions %04o\n" % after.mode
+            return ""
+        return f"permissions {before.mode:04o} become {after.mode:04o}"
+    return "" if after.mode in (0o644, 0o755, 0o664, 0o775) else f"permissions {after.mode:04o}"
 
 
 def _directory(path: bytes, before: State | None, after: State | None) -> bytes:
@@ -146,18 +163,14 @@ def _directory(path: bytes, before: State | None, after: State | None) -> bytes:
     return b"# " + quote(path + b"/") + b": permissions %04o become %04o\n" % (before.mode, after.mode)
 
 
-def _opaque(path: bytes, before: State | None, after: State | None) -> bytes:
+def _remark(path: bytes, before: State | None, after: State | None) -> Iterator[bytes]:
     """A binary or large file: what it was and what it becomes, by size and digest."""
-    if before is not None and after is not None and before.sha256 == after.sha256 and before.sha256:
-        return b""
     word = b"new" if before is None else b"deleted" if after is None else b"changed"
-    out = b"# " + word + b" binary or large file " + quote(path)
+    yield b"# " + word + b" binary or large file " + quote(path)
     for label, state in ((b"was", before), (b"is", after)):
-        if state is not None and state.kind is Kind.FILE:
-            out += b"\n#   " + label + b" %d bytes, sha256 " % state.size + (state.sha256 or "not read").encode()
-        elif state is not None:
-            out += b"\n#   " + label + b" a link to " + quote(state.target)
-    return out + b"\n"
+        if state is not None:
+            yield b"\n#   " + label + b" %d bytes, sha256 " % state.size + (state.sha256 or "not read").encode()
+    yield b"\n"
 
 
 def _lines(state: State | None, read: Reader) -> list[bytes] | None:

@@ -219,8 +219,18 @@ def _is_bare(gitdir: bytes) -> bool:
     return (_core(gitdir, b"bare") or b"").lower() in (b"true", b"yes", b"on", b"1")
 
 
+def object_format(git: GitLayout | None) -> str:
+    """The digest by which this repository names its objects; git's default where there is none."""
+    named = None if git is None else _setting(git.common, b"extensions", b"objectformat")
+    return "sha256" if named is not None and named.lower() == b"sha256" else "sha1"
+
+
 def _core(gitdir: bytes, wanted: bytes) -> bytes | None:
-    """``core.WANTED`` of this directory's own configuration file; includes are not followed. A key without value is true."""
+    return _setting(gitdir, b"core", wanted)
+
+
+def _setting(gitdir: bytes, within: bytes, wanted: bytes) -> bytes | None:
+    """``WITHIN.WANTED`` of this directory's own configuration file; includes are not followed. A key without value is true."""
     path = os.path.join(gitdir, b"config")
     if not os.path.isfile(path):
         return None
@@ -231,6 +241,6 @@ def _core(gitdir: bytes, wanted: bytes) -> bytes | None:
             section, _, line = line[1:].partition(b"]")
             line = line.strip()
         key, equals, value = line.partition(b"=")
-        if section.strip().lower() == b"core" and key.strip().lower() == wanted:
+        if section.strip().lower() == within and key.strip().lower() == wanted:
             found = value.split(b"#")[0].split(b";")[0].strip().strip(b'"') if equals else b"true"
     return found

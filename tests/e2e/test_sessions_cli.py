@@ -143,6 +143,40 @@ def test_a_project_that_another_directory_replaced_takes_nothing(repo: Path, hom
     assert (repo / "nine").read_text() == "new\n"
 
 
+def test_a_patch_holds_binary_files_and_goes_back_and_forth(repo: Path, home: Path, public_tmp: Path) -> None:
+    (repo / "old").write_bytes(b"\0old")
+    (repo / "gone").write_bytes(b"\0gone")
+    subprocess.run(["cp", "-a", repo, public_tmp / "clone"], check=True)
+    run(repo, home, r"printf '\000more' >> old; rm gone; printf '\000new' > 'n w'; touch empty")
+    with (public_tmp / "patch").open("wb") as file:
+        done = subprocess.run([*ARGV, "diff", "--patch"], cwd=repo, env=environment(home), stdout=file, check=False)
+    assert done.returncode == 0
+    assert lemni("apply", cwd=repo, home=home, stdin=b"y\n").code == 0
+    for words, same in ((["apply"], True), (["apply", "--reverse"], False)):
+        subprocess.run(["git", *words, public_tmp / "patch"], cwd=public_tmp / "clone", check=True)
+        compared = subprocess.run(["diff", "-r", "-x", ".git", repo, public_tmp / "clone"], capture_output=True, check=False)
+        assert (compared.returncode == 0) is same, compared.stdout
+
+
+def test_a_patch_that_is_not_all_says_so(repo: Path, home: Path) -> None:
+    run(repo, home, "mkdir alone; echo x > README")
+    ended = lemni("diff", "--patch", cwd=repo, home=home)
+    assert (ended.code, "+x" in ended.out) == (1, True)
+    assert "not in the patch: alone: " in ended.err
+
+
+@pytest.mark.parametrize("words", [("diff",), ("diff", "--json"), ("diff", "--patch"), ("sessions",), ("sessions", "--json")])
+def test_a_full_disk_under_any_answer_is_said(repo: Path, home: Path, words: tuple[str, ...]) -> None:
+    run(repo, home, "echo x > README; head -c 100000 /dev/urandom > new")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*ARGV, *words], cwd=repo, env=environment(home), stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, b"lemni: write to standard output: ENOSPC")
+    assert b"bug" not in done.stderr
+
+
 @pytest.mark.parametrize("start", ["exec", "apply"])
 def test_a_killed_application_is_undone_by_the_next_start(repo: Path, home: Path, start: str) -> None:
     """A few hundred files, ``kill -9`` while they are applied and while that is undone, in whatever step it is then."""

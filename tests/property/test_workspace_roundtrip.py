@@ -6,19 +6,21 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import unittest.mock
 from pathlib import Path
 
 import pytest
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
+from supervisor.workspace import collect
 from supervisor.workspace.apply import Applied
-from supervisor.workspace.diff import render
+from supervisor.workspace.patch import Lost, patch
 from support.overlays import applied, session, tree
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs("overlay")]
 
-NAMES = st.sampled_from([b"a", b"b", b"c", b"d e", b"\xff\n", b"-x", b'q"\\', "ü".encode()])
+NAMES = st.sampled_from([b"a", b"b", b"c", b"d e", b" x ", b"\t.", b"\xff\n", b"-x", b'q"\\', "ü".encode()])
 FEW = st.sampled_from([b"a", b"b", b"c"])  # so that steps meet at the same places
 DEEP, ANY = st.lists(FEW, min_size=2, max_size=3), st.lists(NAMES, min_size=1, max_size=3)
 PATHS = st.one_of(FEW, DEEP.map(b"/".join), ANY.map(b"/".join))
@@ -128,34 +130,57 @@ def test_applied_tree_equals_the_copy(
         assert not list(root.glob(".lemni*"))
 
 
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
 @settings(max_examples=100, deadline=None, database=None)
-@given(before=st.lists(st.tuples(PATHS, TEXTS), max_size=6), after=st.lists(st.tuples(PATHS, TEXTS), max_size=6))
+@given(before=st.lists(STEPS, min_size=2, max_size=10), during=st.lists(STEPS, min_size=2, max_size=10), kept=st.booleans())
 @pytest.mark.needs("git")
-def test_git_apply_accepts_the_text_and_makes_the_same_tree(
-    before: list[tuple[bytes, bytes]], after: list[tuple[bytes, bytes]]
+def test_git_apply_makes_of_the_patch_what_lemni_apply_makes(
+    algorithm: str, before: list[tuple[str, bytes, object]], during: list[tuple[str, bytes, object]], kept: bool
 ) -> None:
+    """Files of any bytes, links, and the execute bit; there and, where the old bytes were kept, back again."""
     with tempfile.TemporaryDirectory() as directory:
         root, state, clone = Path(directory, "root"), Path(directory, "state"), Path(directory, "clone")
         root.mkdir()
         state.mkdir()
         child = os.fork()
         if child == 0:
+            os.umask(0o022)
             os.chdir(root)
-            perform([("write", path, content) for path, content in before])
+            perform(before)
             os._exit(0)
         os.waitpid(child, 0)
         shutil.copytree(root, clone, symlinks=True)
-        changes, blobs = session(root, state, lambda: perform([("remove", p, None) for p, _ in before[:2]]
-                                                             + [("write", p, c) for p, c in after]))
-        text = render(changes, blobs.read)
+        untouched, stood = _as_git_has_it(clone), _directories(clone)
+        with unittest.mock.patch.object(collect, "_OLD_BYTES", 1 << 20 if kept else 0):
+            changes, blobs = session(root, state, lambda: perform(during))
+        lost: list[Lost] = []
+        text = b"".join(patch(changes, blobs, algorithm, lost))
         note(text.decode("latin-1"))
-        applied(root, state, changes, blobs, debris=True)
+        assert isinstance(applied(root, state, changes, blobs), Applied)
+        _git(clone, "init", "-q", f"--object-format={algorithm}")
         if b"diff --git" in text:
-            done = subprocess.run(["git", "apply", "-v", "-"], input=text, cwd=clone, capture_output=True, check=False)
-            assert done.returncode == 0, done.stderr.decode("latin-1")
-            # git makes no directories of its own and removes those that it empties
-            assert _files(clone) == _files(root)
+            _git(clone, "apply", "-", text=text)
+        assert _as_git_has_it(clone) == _as_git_has_it(root)
+        # A directory without a file in it is nothing to git: it makes none, and removes those that it empties
+        mine, gits, told = _directories(root), _directories(clone), {one.path for one in lost}
+        unsaid = (mine - gits - stood) | (gits - mine)
+        assert {path for path in unsaid if not any(one == path or one.startswith(path + b"/") for one in told)} == set()
+        if b"diff --git" in text and kept:
+            _git(clone, "apply", "--reverse", "-", text=text)
+            assert _as_git_has_it(clone) == untouched
 
 
-def _files(root: Path) -> dict[bytes, bytes]:
-    return {path: content for path, (kind, _, content) in tree(root).items() if kind == "file"}
+def _git(where: Path, *words: str, text: bytes = b"") -> None:
+    environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    done = subprocess.run(["git", *words], input=text, cwd=where, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode("latin-1")
+
+
+def _directories(root: Path) -> set[bytes]:
+    return {path for path, (kind, _, _) in tree(root).items() if kind == "directory"}
+
+
+def _as_git_has_it(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
+    """Files and links, with no more of their permissions than git knows."""
+    found = tree(root).items()
+    return {path: (kind, mode & 0o100, content) for path, (kind, mode, content) in found if kind in ("file", "link")}
