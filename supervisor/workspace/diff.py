@@ -69,9 +69,9 @@ def measure(found: ChangeSet, read: Reader) -> tuple[int, int]:
     return added, removed
 
 
-def quote(path: bytes) -> bytes:
+def quote(path: bytes, *, always: bool = False) -> bytes:
     """A path as git writes it: between quotes with C escapes where it holds anything but printable ASCII."""
-    if all(0x20 <= byte < 0x7F and byte not in (0x22, 0x5C) for byte in path):
+    if not always and all(0x20 <= byte < 0x7F and byte not in (0x22, 0x5C) for byte in path):
         return path
     return b'"' + b"".join(_ESCAPES.get(byte) or _octal(byte) for byte in path) + b'"'
 
@@ -122,7 +122,8 @@ def _patch(path: bytes, before: State | None, after: State | None, read: Reader,
 
 def header(path: bytes, before: State | None, after: State | None) -> tuple[bytes, bytes]:
     """How a patch of one file begins, without its ``index`` line; and what that line ends with: the mode that stays."""
-    head = b"diff --git " + quote(b"a/" + path) + b" " + quote(b"b/" + path) + b"\n"
+    blank = b" " in path  # git would have to guess where the first of two such names ends
+    head = b"diff --git " + quote(b"a/" + path, always=blank) + b" " + quote(b"b/" + path, always=blank) + b"\n"
     if before is None:
         return b"", head + b"new file mode " + _mode(after) + b"\n"
     if after is None:

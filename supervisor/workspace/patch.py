@@ -47,6 +47,7 @@ class Lost:
 
     path: bytes
     what: str
+    whole: bool = False  # nothing of the path is in the patch
 
 
 def patch(found: ChangeSet, contents: Contents, algorithm: str, lost: list[Lost]) -> Iterator[bytes]:
@@ -54,8 +55,11 @@ def patch(found: ChangeSet, contents: Contents, algorithm: str, lost: list[Lost]
 
     ``algorithm`` is the digest that names objects in the repository that it is meant for: ``sha1`` or ``sha256``.
     """
-    yield from stream(found, contents.read, _Binary(contents, algorithm, lost).hunks)
-    lost += sorted(_unsaid(found.proposed), key=lambda one: one.path)
+    unsaid = sorted(_unsaid(found.proposed), key=lambda one: one.path)
+    refused = {one.path for one in unsaid if one.whole}  # git would refuse the patch for it
+    said = ChangeSet(tuple(entry for entry in found.entries if entry.path not in refused))
+    yield from stream(said, contents.read, _Binary(contents, algorithm, lost).hunks)
+    lost += unsaid
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class _Binary:
         """The patch of one binary or large file."""
         old, new = self._name(before), self._name(after)
         if not old or not new:
-            self.lost.append(Lost(path, "its content: what stood there could not be read or was not kept"))
+            self.lost.append(Lost(path, "its content: what stood there could not be read or was not kept", whole=True))
             return
         mode, head = header(path, before, after)
         yield head + b"index " + old.encode() + b".." + new.encode() + mode + b"\nGIT binary patch\n"
@@ -150,6 +154,8 @@ def _unsaid(entries: tuple[Entry, ...]) -> Iterator[Lost]:
         elif was and after is None and (entry.path not in gone or entry.path in stays):
             stays.add(entry.path.rpartition(b"/")[0])
             yield Lost(entry.path, "the deletion of a directory without a file in it")
+        elif was and after is not None and entry.path in stays:
+            yield Lost(entry.path, "a file in the place of a directory that git does not remove", whole=True)
         if said := permissions(before, after):
             yield Lost(entry.path, said)
 

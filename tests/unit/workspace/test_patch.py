@@ -149,6 +149,27 @@ def test_what_git_has_no_words_for_is_told(blobs: Blobs, tmp_path: Path) -> None
     assert b"GIT binary patch" not in text
 
 
+@pytest.mark.parametrize("name", [b" x /a", b"a b/a b", b"a b/a b/a b", b"x ", b" ", b"a/b b/a/b", b'" "', b"\t ", b"a  b"])
+@pytest.mark.parametrize("content", [b"", b"x\n", b"\0"])
+def test_a_name_with_blanks_is_the_one_that_git_reads(blobs: Blobs, tmp_path: Path, name: bytes, content: bytes) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    found = ChangeSet.of([Entry(name, None, kept(blobs, tmp_path, content))])
+    git(repo, "apply", "-", text=b"".join(patch(found, blobs, "sha1", [])))
+    assert [os.path.relpath(os.fsencode(path), os.fsencode(repo)) for path in repo.rglob("*") if path.is_file()] == [name]
+
+
+def test_a_file_over_a_directory_that_git_does_not_remove_spoils_nothing(blobs: Blobs, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    (repo / "a/empty").mkdir(parents=True)
+    directory, file = State(Kind.DIRECTORY, 0o755), kept(blobs, tmp_path, b"x\n")
+    found = ChangeSet.of([Entry(b"a", directory, file), Entry(b"a/empty", directory, None), Entry(b"b", None, file)])
+    lost: list[Lost] = []
+    git(repo, "apply", "-", text=b"".join(patch(found, blobs, "sha1", lost)))
+    assert (repo / "b").exists()
+    assert [one.path for one in lost if one.whole] == [b"a"]
+
+
 def test_an_old_content_that_was_never_kept_is_told(blobs: Blobs, tmp_path: Path) -> None:
     new = kept(blobs, tmp_path, b"\0new")
     lost: list[Lost] = []
