@@ -2,7 +2,8 @@
 
 A linked worktree, a submodule opened by itself and a separate git directory keep git's directory outside the project's root. It
 becomes a second working copy at /gitdir, disposable like the first (B12), and two pointers are rewritten in the copies: the
-project's ``.git`` file, and what points back at the working tree. See gitrepository-layout(5).
+project's ``.git`` file, and what points back at the working tree; those of repositories below it alike (``gitnested``). See
+gitrepository-layout(5).
 
 Wherever git's directory is, its configuration reads without the developer's identity and credentials (``gitconfig``).
 """
@@ -12,15 +13,22 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 
-from supervisor.workspace.gitconfig import neutral
+from supervisor.workspace.gitnested import (
+    CONFIG_NAMES,
+    Moved,
+    module_directories,
+    neutral_configs,
+    read,
+    with_worktree,
+)
+from supervisor.workspace.gitnested import nested as look_below
 from supervisor.workspace.overlay import Seeds
 from supervisor.workspace.project import GitKind, GitLayout, Project
 
 WORKDIR = b"/workspace"
 GITDIR = b"/gitdir"
 _CONFIGS = 1000  # submodules and worktrees whose configuration is looked at
-_CONFIG_NAMES = (b"config", b"config.worktree")
-_CONFIG_BYTES = 4 << 20
+_HIDES = ("git's configuration of this repository is shown without its identity and credentials",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +43,49 @@ class GitCopies:
     notices: tuple[str, ...] = ()
 
 
-def git_copies(project: Project) -> GitCopies:
-    """Decide what git needs in this project's sandbox."""
+def git_copies(project: Project, nested: tuple[bytes, ...] = ()) -> GitCopies:
+    """Decide what git needs in this project's sandbox. ``nested``: each ``.git`` below the root's own, relative to the root."""
     git = project.git
     if git is None:
         closed = _closed(os.path.join(project.root, b".git"), os.R_OK | os.X_OK)
-        return GitCopies(notices=closed)
+        alone = look_below(project.root, WORKDIR, nested, None, {})
+        return GitCopies(tuple(alone.project.items()), notices=closed + (_HIDES if alone.neutral else ()))
     directories = _directories(git)
-    neutral_configs = _neutral_configs(git, directories[:_CONFIGS])
+    contents = dict(neutral_configs(git.common, directories[:_CONFIGS]))
+    hides = bool(contents)
     notices = _notices(git)
     if len(directories) > _CONFIGS:
         notices += (f"git's configuration of more than {_CONFIGS} submodules and worktrees is shown as it is",)
-    if neutral_configs:
-        notices += ("git's configuration of this repository is shown without its identity and credentials",)
-    if git.kind is GitKind.DIRECTORY:
-        return GitCopies(tuple((b".git/" + name, text) for name, text in neutral_configs.items()), notices=notices)
-    if git.common.startswith(project.root + b"/"):  # e.g. .git → .bare: it is in the first copy already
-        relative = os.path.relpath(git.common, project.root)
-        inside, kept = WORKDIR + b"/" + relative, relative
-    else:
-        inside, kept = GITDIR, b""
+    inside, kept = _place(project, git)
+    away = git.kind is not GitKind.DIRECTORY
+    below = look_below(project.root, WORKDIR, nested, Moved(git.common, inside, away), contents)
+    contents |= below.git
+    notices += _HIDES if hides or below.neutral else ()
+    if not away:
+        own = tuple((os.path.join(kept, name), text) for name, text in contents.items())
+        return GitCopies((*own, *below.project.items()), kept=() if kept == b".git" else (kept,), notices=notices)
     if git.kind is GitKind.WORKTREE:
-        own = b"worktrees/" + git.name
-        pointer = b"gitdir: " + inside + b"/" + own + b"\n"
-        contents = {**neutral_configs, own + b"/gitdir": WORKDIR + b"/.git\n"}
+        name = b"worktrees/" + git.name
+        pointer = inside + b"/" + name
+        contents[name + b"/gitdir"] = WORKDIR + b"/.git\n"
     else:
-        pointer = b"gitdir: " + inside + b"\n"
-        placed = {name: _with_worktree(git.gitdir, name, neutral_configs) for name in (b"config", b"config.worktree")}
-        contents = {**neutral_configs, **{name: text for name, text in placed.items() if text}}
-    project_seeds: tuple[tuple[bytes, bytes], ...] = ((b".git", pointer),)
+        pointer = inside
+        for name in CONFIG_NAMES:
+            if text := with_worktree(contents.get(name) or read(os.path.join(git.gitdir, name)), WORKDIR):
+                contents[name] = text
+    seeds = ((b".git", b"gitdir: " + pointer + b"\n"), *below.project.items())
     if kept:
-        project_seeds += tuple((kept + b"/" + name, text) for name, text in contents.items())
-        return GitCopies(project_seeds, kept=(kept,), notices=notices)
-    return GitCopies(project_seeds, git.common, Seeds(contents=tuple(contents.items())), notices=notices)
+        seeds += tuple((os.path.join(kept, name), text) for name, text in contents.items())
+        return GitCopies(seeds, kept=(kept,), notices=notices)
+    return GitCopies(seeds, git.common, Seeds(contents=tuple(contents.items())), notices=notices)
 
 
-def _with_worktree(gitdir: bytes, name: bytes, neutral_configs: dict[bytes, bytes]) -> bytes:
-    """A configuration file with the working tree's place inside added at its end, where the last word counts."""
-    text = neutral_configs.get(name) or _read(os.path.join(gitdir, name))
-    return text.rstrip(b"\n") + b"\n[core]\n\tworktree = " + WORKDIR + b"\n" if text else b""
+def _place(project: Project, git: GitLayout) -> tuple[bytes, bytes]:
+    """Git's directory inside, and relative to the project where it is in the first copy already (e.g. .git → .bare)."""
+    if git.common.startswith(project.root + b"/"):
+        relative = os.path.relpath(git.common, project.root)
+        return WORKDIR + b"/" + relative, relative
+    return GITDIR, b""
 
 
 def _directories(git: GitLayout) -> list[bytes]:
@@ -81,29 +93,10 @@ def _directories(git: GitLayout) -> list[bytes]:
     found = [b"", os.path.relpath(git.gitdir, git.common)]
     with contextlib.suppress(OSError):  # there are no linked worktrees
         found += [os.path.join(b"worktrees", name) for name in os.listdir(os.path.join(git.common, b"worktrees"))]
-    for directory, below, names in os.walk(os.path.join(git.common, b"modules")):  # submodules, by their names
-        if b"config" in names and b"HEAD" in names:
-            found.append(os.path.relpath(directory, git.common))
-            below[:] = [b"modules"] if b"modules" in below else []
-        if len(found) > _CONFIGS:
-            break
-    return found
-
-
-def _neutral_configs(git: GitLayout, directories: list[bytes]) -> dict[bytes, bytes]:
-    """The configuration files that hold an identity or a credential, as they read without."""
-    names = [os.path.normpath(os.path.join(directory, name)) for directory in directories for name in _CONFIG_NAMES]
-    texts = ((name, _read(os.path.join(git.common, name))) for name in names)
-    return {name: shown for name, text in texts if (shown := neutral(text)) != text}
-
-
-def _read(path: bytes) -> bytes:
-    """A small file's content; nothing where it cannot be read, which git inside cannot either."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(_CONFIG_BYTES)
-    except OSError:
-        return b""
+    found += module_directories(git.common, most=_CONFIGS)
+    if git.kind is GitKind.WORKTREE:
+        found += module_directories(git.common, os.path.join(b"worktrees", git.name, b"modules"), most=_CONFIGS)
+    return list(dict.fromkeys(b"" if path == b"." else path for path in found))
 
 
 def _notices(git: GitLayout) -> tuple[str, ...]:

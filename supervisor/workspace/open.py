@@ -191,7 +191,7 @@ def _open(
     try:
         with _directory(project.root) as root:
             found = find_excluded(root, exclusions)
-        git = git_copies(project)
+        git = git_copies(project, found.gits)
         kept = _beneath(project.root, hidden)
         if b"." in kept:
             raise WorkspaceError("opening the project", on=os.fsdecode(project.root), why="it is lemni's own state directory")

@@ -19,19 +19,21 @@ class Found:
 
     ``unreadable``: directories that could not be opened. What lies beneath them was not searched; a sandbox, which runs
     with the same rights or fewer, cannot open them either. ``directories`` counts those that were read, ``files`` the
-    regular files in them.
+    regular files in them. ``gits``: each ``.git`` below the root's own, a directory or a file.
     """
 
     masked: tuple[bytes, ...]
     unreadable: tuple[bytes, ...]
     directories: int
     files: int
+    gits: tuple[bytes, ...] = ()
 
 
 def find_excluded(root: int, exclusions: Exclusions) -> Found:
     """Walk the project beneath this directory descriptor. Raises OSError only when the root itself cannot be read."""
     masked: list[bytes] = []
     unreadable: list[bytes] = []
+    gits: list[bytes] = []
     directories = regular = 0
     stack = [b""] if exclusions else []
     while stack:
@@ -51,6 +53,8 @@ def find_excluded(root: int, exclusions: Exclusions) -> Found:
             by_path = exclusions.anchored_below(directory)
             for batch in files.names(fd):
                 regular += batch.count(b"\0f")
+                if prefix and (b"\0d.git\0" in batch or b"\0f.git\0" in batch):
+                    gits.append(prefix + b".git")
                 if by_path:
                     _match_paths(batch, prefix, exclusions, masked)
                 hidden, below = exclusions.split(batch)
@@ -61,7 +65,7 @@ def find_excluded(root: int, exclusions: Exclusions) -> Found:
         if by_path:
             found = set(masked)
             stack = [path for path in stack if path not in found and exclusions.worth_walking(path)]
-    return Found(tuple(sorted(set(masked))), tuple(sorted(unreadable)), directories, regular)
+    return Found(tuple(sorted(set(masked))), tuple(sorted(unreadable)), directories, regular, tuple(sorted(gits)))
 
 
 def _match_paths(batch: bytes, prefix: bytes, exclusions: Exclusions, masked: list[bytes]) -> None:
