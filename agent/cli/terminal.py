@@ -15,15 +15,19 @@ DIM, BOLD, RED, GREEN, YELLOW, CYAN = "2", "1", "31", "32", "33", "36"
 
 
 def prepare() -> None:
-    """Make the standard streams safe to write whatever the caller did to them (closed descriptors, an odd encoding)."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # started with the descriptor closed: no writer may hit a file that reuses its number
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - lives as long as the process
-        else:
+    """Make the standard streams safe to write whatever the caller did to them (closed descriptors, an odd encoding).
+
+    Where one was closed no writer may hit a file that reuses its number. Standard output then takes nothing, and says so.
+    """
+    if sys.stdout is None:
+        sys.stdout = _telling(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), "utf-8")
+    elif isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:  # else somebody gave another here
+        sys.stdout = _telling(sys.stdout.fileno(), sys.stdout.encoding)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:  # else somebody gave another in this process
-        sys.stdout = _telling(sys.stdout)
 
 
 class OutputGone(Exception):
@@ -50,10 +54,10 @@ class _Output(io.FileIO):
             raise OutputGone(error.errno) from None
 
 
-def _telling(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """The same text stream, on a descriptor that tells."""
-    buffer = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
-    return io.TextIOWrapper(buffer, encoding=stream.encoding, errors=stream.errors, line_buffering=stream.isatty())
+def _telling(fd: int, encoding: str) -> io.TextIOWrapper:
+    """A text stream on a descriptor, which stays open, that tells."""
+    buffer = io.BufferedWriter(_Output(fd, "w", closefd=False))
+    return io.TextIOWrapper(buffer, encoding=encoding, line_buffering=os.isatty(fd))
 
 
 def out(text: str = "", end: str = "\n") -> None:

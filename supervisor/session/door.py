@@ -339,7 +339,7 @@ class Session:
             await self._house.close(collect=False)
             with contextlib.suppress(JournalBroken, EntryRefused):
                 await self._note(entry.SessionRefused(code))
-                await self._journal.close(entry.SessionClosed(1, code))
+                await self._journal.close(entry.SessionClosed(self._request.own_failure, code))
             with contextlib.suppress(StoreError):  # not there yet, or nothing can be written: the refusal says more
                 begun = await trio.to_thread.run_sync(self._store.load, self.id)
                 await trio.to_thread.run_sync(self._store.save, record.refused(begun))

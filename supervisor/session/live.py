@@ -98,6 +98,6 @@ async def record_refusal(request: SessionRequest, refused: LemniError, name: str
             if not identity.name:
                 await journal.write(entry.Authenticated(identity.source, refused.code))
             await journal.write(entry.SessionRefused(refused.code))
-            await journal.close(entry.SessionClosed(1, refused.code))
+            await journal.close(entry.SessionClosed(request.own_failure, refused.code))
     except LemniError:
         return  # the refusal itself is what the person has to read

@@ -11,6 +11,8 @@ from supervisor.settings.load import SettingFiles
 from supervisor.types import Action, CallState, Execution, Identity, Reason, Stop
 from supervisor.workspace.changes import ChangeSet
 
+OWN_FAILURE = 125  # of `lemni exec`: lemni failed or refused, as with env(1), nohup(1) and timeout(1)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
@@ -29,6 +31,11 @@ class SessionRequest:
     files: SettingFiles = field(default_factory=SettingFiles.standard)
     state_dir: Path | None = None
     config: Config | None = None
+
+    @property
+    def own_failure(self) -> int:
+        """The exit status where lemni failed or refused."""
+        return OWN_FAILURE if self.surface == "exec" else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,6 @@ class Outcome(enum.Enum):
 
 REJECTING = frozenset({Outcome.INTERRUPTED, Outcome.TERMINATED, Outcome.HANGUP, Outcome.QUIT})
 
-OWN_FAILURE = 125  # of `lemni exec`: lemni failed or refused, as with env(1), nohup(1) and timeout(1)
 
 
 @dataclass(frozen=True, slots=True)

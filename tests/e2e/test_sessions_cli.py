@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -175,6 +176,20 @@ def test_a_full_disk_under_any_answer_is_said(repo: Path, home: Path, words: tup
         )
     assert (done.returncode, done.stderr.splitlines()[0]) == (1, b"lemni: write to standard output: ENOSPC")
     assert b"bug" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "exit"), [("policy show", 1), ("--help", 1), ("exec -- echo lost", 125), ("exec -- true", 0)]
+)
+def test_a_closed_output_is_a_lost_answer(repo: Path, home: Path, words: str, exit: int) -> None:
+    line = f"exec {shlex.join(ARGV)} {words} >&-"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=repo, env=environment(home), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert done.returncode == exit
+    assert (b"lemni: write to standard output: EBADF" in done.stderr) is bool(exit)
+    assert b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("start", ["exec", "apply"])

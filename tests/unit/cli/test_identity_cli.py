@@ -51,4 +51,5 @@ def test_a_script_gets_its_last_event_all_the_same(capsys: pytest.CaptureFixture
 def test_a_command_is_refused(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert running.run(["true"], None) == OWN_FAILURE
     assert "identity_unresolved" in capsys.readouterr().err
-    assert refusal(state)[-1]["ev"] == "session.closed"
+    last = refusal(state)[-1]
+    assert (last["ev"], last["exit"]) == ("session.closed", OWN_FAILURE)
