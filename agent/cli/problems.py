@@ -76,7 +76,7 @@ def gone(error: OutputGone) -> int:
         return BROKEN_PIPE
     show(HostUnfit(
         "write to standard output", errno=error.errno, code="output_gone",
-        remedy="make room where it is written to; what a session did is in `lemni sessions`",
+        remedy="make room where it is written to, or open it (it was closed: >&-); what a session did is in `lemni sessions`",
     ))
     return ERROR
 

@@ -9,14 +9,13 @@ Wherever git's directory is, its configuration reads without the developer's ide
 """
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass, field
 
 from supervisor.workspace.gitnested import (
     CONFIG_NAMES,
     Moved,
-    module_directories,
+    config_directories,
     neutral_configs,
     read,
     with_worktree,
@@ -44,13 +43,13 @@ class GitCopies:
 
 
 def git_copies(project: Project, nested: tuple[bytes, ...] = ()) -> GitCopies:
-    """Decide what git needs in this project's sandbox. ``nested``: each ``.git`` below the root's own, relative to the root."""
+    """Decide what git needs in this project's sandbox. ``nested``: as ``Found.gits``."""
     git = project.git
     if git is None:
         closed = _closed(os.path.join(project.root, b".git"), os.R_OK | os.X_OK)
         alone = look_below(project.root, WORKDIR, nested, None, {})
         return GitCopies(tuple(alone.project.items()), notices=closed + (_HIDES if alone.neutral else ()))
-    directories = _directories(git)
+    directories = config_directories(git.common, _CONFIGS)
     contents = dict(neutral_configs(git.common, directories[:_CONFIGS]))
     hides = bool(contents)
     notices = _notices(git)
@@ -86,17 +85,6 @@ def _place(project: Project, git: GitLayout) -> tuple[bytes, bytes]:
         relative = os.path.relpath(git.common, project.root)
         return WORKDIR + b"/" + relative, relative
     return GITDIR, b""
-
-
-def _directories(git: GitLayout) -> list[bytes]:
-    """Where a configuration may lie, below git's directory: the project's own first, and at most a few more than count."""
-    found = [b"", os.path.relpath(git.gitdir, git.common)]
-    with contextlib.suppress(OSError):  # there are no linked worktrees
-        found += [os.path.join(b"worktrees", name) for name in os.listdir(os.path.join(git.common, b"worktrees"))]
-    found += module_directories(git.common, most=_CONFIGS)
-    if git.kind is GitKind.WORKTREE:
-        found += module_directories(git.common, os.path.join(b"worktrees", git.name, b"modules"), most=_CONFIGS)
-    return list(dict.fromkeys(b"" if path == b"." else path for path in found))
 
 
 def _notices(git: GitLayout) -> tuple[str, ...]:

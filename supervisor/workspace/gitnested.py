@@ -7,6 +7,7 @@ as the project's does (``gitconfig``). See gitrepository-layout(5), gitsubmodule
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,34 +40,52 @@ class Moved:
 
 
 def nested(root: bytes, workdir: bytes, found: tuple[bytes, ...], git: Moved | None, shown: Mapping[bytes, bytes]) -> Nested:
-    """Look at each ``.git`` below ``root`` (relative paths). ``workdir`` is the root's path inside; ``shown`` are
-    configurations below git's directory that read otherwise already."""
+    """Look at each ``.git``, or git directory of another name, below ``root`` (relative paths).
+
+    ``workdir`` is the root's path inside; ``shown`` are configurations below git's directory that read otherwise already.
+    """
     project: dict[bytes, bytes] = {}
     placed: dict[bytes, bytes] = {}
     hides = False
     for path in found:
         here = os.path.join(root, path)
         if os.path.isdir(here):
-            own = dict(neutral_configs(here, module_directories(here)))
+            own = dict(neutral_configs(here, config_directories(here)))
             project.update((os.path.join(path, name), text) for name, text in own.items())
             hides = hides or bool(own)
         elif git is not None and (relative := _pointed(here, git)) is not None:
             tree = os.path.join(workdir, os.path.dirname(path))
             project[path] = b"gitdir: " + os.path.join(git.inside, relative) + b"\n"
             placed.update(_pointing_back(git.common, relative, tree, shown))
+        elif (beneath := _beneath(here, root)) is not None:
+            project[path] = b"gitdir: " + os.path.join(workdir, beneath) + b"\n"
+            back = os.path.join(beneath, b"gitdir")
+            if os.path.isfile(os.path.join(root, back)):  # of a linked worktree
+                project[back] = os.path.join(workdir, path) + b"\n"
     return Nested(project, placed, hides)
+
+
+def _target(pointer: bytes) -> tuple[bytes, bytes]:
+    """What a ``.git`` file says, and where that is; nothing, twice, where it is none."""
+    line = read(pointer).partition(b"\n")[0]
+    if not line.startswith(b"gitdir:"):
+        return b"", b""
+    said = line.removeprefix(b"gitdir:").strip()
+    return said, os.path.realpath(os.path.join(os.path.dirname(pointer), said))
 
 
 def _pointed(pointer: bytes, git: Moved) -> bytes | None:
     """Where below git's directory a ``.git`` file leads, when it leads there and not by a way that holds inside as well."""
-    target = read(pointer).partition(b"\n")[0]
-    if not target.startswith(b"gitdir:"):
-        return None
-    name = target.removeprefix(b"gitdir:").strip()
-    real = os.path.realpath(os.path.join(os.path.dirname(pointer), name))
-    if not real.startswith(git.common + b"/") or not (git.away or os.path.isabs(name)):
+    said, real = _target(pointer)
+    if not real.startswith(git.common + b"/") or not (git.away or os.path.isabs(said)):
         return None
     return os.path.relpath(real, git.common)
+
+
+def _beneath(pointer: bytes, root: bytes) -> bytes | None:
+    """Where below the project a ``.git`` file leads by an absolute path."""
+    said, real = _target(pointer)
+    return os.path.relpath(real, root) if os.path.isabs(said) and real.startswith(root + b"/") else None
 
 
 def _pointing_back(
@@ -87,15 +106,23 @@ def with_worktree(text: bytes, tree: bytes) -> bytes:
     return text.rstrip(b"\n") + b"\n[core]\n\tworktree = " + tree + b"\n" if text else b""
 
 
-def module_directories(common: bytes, below: bytes = b"modules", most: int = 1000) -> list[bytes]:
-    """Git's directory itself, and those of its submodules below ``below``; relative, by their names, ``most`` and one more."""
-    found = [b""]
-    for directory, names, files in os.walk(os.path.join(common, below)):
-        if b"config" in files and b"HEAD" in files:
-            found.append(os.path.relpath(directory, common))
-            names[:] = [b"modules"] if b"modules" in names else []
-        if len(found) > most:
-            break
+def config_directories(common: bytes, most: int = 1000) -> list[bytes]:
+    """Git's directory itself (b""), and below it those of its linked worktrees and submodules, and of theirs; relative.
+
+    ``most`` of them, and perhaps one more: then there are others.
+    """
+    found: list[bytes] = []
+    stack = [b""]
+    while stack and len(found) <= most:
+        here = stack.pop()
+        found.append(here)
+        with contextlib.suppress(OSError):  # there are no linked worktrees
+            trees = os.path.join(here, b"worktrees")
+            stack += [os.path.join(trees, name) for name in os.listdir(os.path.join(common, trees))]
+        for directory, names, files in os.walk(os.path.join(common, here, b"modules")):  # names may have slashes
+            if b"config" in files and b"HEAD" in files:
+                stack.append(os.path.relpath(directory, common))
+                names.clear()  # what lies below it is its own
     return found
 
 

@@ -89,6 +89,13 @@ async def test_a_pointer_by_an_absolute_path_is_followed(tree: Path, home: Path)
     assert lines == ["?? beside/", "?? untracked/"]
 
 
+async def test_absolute_pointers_of_other_repositories_below_are_followed(tree: Path, home: Path, public_tmp: Path) -> None:
+    git(tree / "untracked", "worktree", "add", "-q", str(tree / "its-worktree"))
+    git(tree, "clone", "-q", "--separate-git-dir", str(tree / "odd"), str(public_tmp / "deep-origin"), "separate")
+    lines, _ = await inside(tree, home)
+    assert lines == ["?? its-worktree/", "?? odd/", "?? separate/", "?? untracked/"]
+
+
 async def test_work_in_a_nested_repository_is_proposed_as_files(tree: Path, home: Path) -> None:
     new, seen = Numbers(), Recorder()
     async with open_session(request(tree / "sub", home), seen, seen) as session:
@@ -107,3 +114,29 @@ async def test_nested_repositories_of_no_repository_are_looked_at_too(public_tmp
     lines, notices = await inside(public_tmp / "plain", home, "git -C one status --short; grep -rhoa NONCE . | sort | uniq -c")
     assert lines == []
     assert any("without its identity" in text for text in notices)
+
+
+async def test_wherever_a_git_directory_lies_its_configuration_is_nobodys(public_tmp: Path, home: Path) -> None:
+    top = made(public_tmp / "top")
+    git(top, "submodule", "add", "-q", str(made(public_tmp / "origin")), "a/sub")
+    git(top, "commit", "-qm", "sub")
+    git(top, "worktree", "add", "-q", str(public_tmp / "linked"))
+    git(public_tmp / "linked", "submodule", "update", "-q", "--init")
+    git(top, "clone", "-q", "--bare", str(public_tmp / "origin"), "mirrors/one.git")
+    (top / "apart").mkdir()
+    git(top, "clone", "-q", "--separate-git-dir", str(top / "apart/odd"), str(public_tmp / "origin"), "separate")
+    nested = made(top / "nested")
+    git(nested, "worktree", "add", "-q", str(public_tmp / "further"))
+    (nested / ".git/worktrees/further/config.worktree").write_text("[user]\n\temail = NONCE@example.com\n")
+    (nested / ".git").rename(nested / ".bare")
+    (nested / ".git").write_text("gitdir: .bare\n")
+    for where in (
+        ".git", ".git/modules/a/sub", ".git/worktrees/linked/modules/a/sub", "mirrors/one.git", "apart/odd", "nested/.bare",
+    ):  # fmt: skip
+        config = top / where / "config"
+        config.write_text(config.read_text() + "[http]\n\textraHeader = Authorization: NONCE\n")
+    script = "grep -rhoa NONCE /workspace $(git rev-parse --git-common-dir) | sort | uniq -c"
+    for start in (top, public_tmp / "linked"):
+        lines, notices = await inside(start, home, script)
+        assert lines == []
+        assert any("without its identity and credentials" in text for text in notices)
