@@ -16,6 +16,7 @@ import contextlib
 import enum
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -63,8 +64,11 @@ class Step:
     before: State | None = None  # TAKE: what must have stood there; PUT: what it replaces
 
 
-def plan(wanted: list[Entry]) -> list[Step]:
-    """The steps in their order (pure): open closed directories, delete from the leaves up, write from the root down, close."""
+def plan(wanted: list[Entry], shared: frozenset[bytes] = frozenset()) -> list[Step]:
+    """The steps in their order (pure): open closed directories, delete from the leaves up, write from the root down, close.
+
+    ``shared`` are files that have other names too: they are replaced even where only their permission bits change.
+    """
     numbered = list(enumerate(wanted))
     opening: list[Step] = []
     leaving: list[Step] = []
@@ -72,7 +76,7 @@ def plan(wanted: list[Entry]) -> list[Step]:
     closing: list[Step] = []
     for number, entry in sorted(numbered, key=lambda pair: pair[1].path):
         before, after = entry.before, entry.after
-        if before is not None and after is not None and mode_only(entry):
+        if before is not None and after is not None and mode_only(entry) and entry.path not in shared:
             step = Step(Word.CHMOD, entry.path, before.mode, after.mode)
             if before.kind is Kind.FILE:
                 coming.append(step)
@@ -108,7 +112,8 @@ def commit(root: int, root_path: bytes, wanted: list[Entry], blobs: Blobs, journ
     WorkspaceError only when the undoing failed too: then the record and the staging directory stay for ``undo_crash``.
     """
     name = STAGING + os.urandom(8).hex().encode()
-    steps = plan(wanted)
+    shared = _of_several_names(root, wanted)
+    steps = plan(wanted, shared)
     listed = [(step.word.value, step.path, step.number) for step in steps]
     record = unfinished.begin(journal, root_path, name, [])
     try:
@@ -116,7 +121,7 @@ def commit(root: int, root_path: bytes, wanted: list[Entry], blobs: Blobs, journ
         staging = files.open_directory(root, name)
         try:
             for number, entry in enumerate(wanted):
-                _stage(root, staging, number, entry, blobs)
+                _stage(root, staging, number, entry, blobs, shared)
             unfinished.begin(journal, root_path, name, listed)
             try:
                 for step in steps:
@@ -159,10 +164,23 @@ def undo_crash(root: int, root_path: bytes, record: Path) -> bool:
     return True
 
 
-def _stage(root: int, staging: int, number: int, entry: Entry, blobs: Blobs) -> None:
+def _of_several_names(root: int, wanted: list[Entry]) -> frozenset[bytes]:
+    """The files whose permission bits alone change and that have another name, which is to stay as it is (B17)."""
+    found = set()
+    for entry in wanted:
+        if mode_only(entry) and entry.before is not None and entry.before.kind is Kind.FILE:
+            with contextlib.suppress(OSError), parent(root, entry.path) as (above, name):  # its step says what is wrong
+                fd = open_regular(above, name)
+                if os.fstat(fd).st_nlink > 1:
+                    found.add(entry.path)
+                os.close(fd)
+    return frozenset(found)
+
+
+def _stage(root: int, staging: int, number: int, entry: Entry, blobs: Blobs, shared: frozenset[bytes]) -> None:
     """Write a new file or link, complete with mode and owner, where nobody uses it yet."""
     state = entry.after
-    if state is None or state.kind is Kind.DIRECTORY or mode_only(entry):
+    if state is None or state.kind is Kind.DIRECTORY or (mode_only(entry) and entry.path not in shared):
         return
     name = b"n%d" % number
     if state.kind is Kind.SYMLINK:
@@ -170,12 +188,24 @@ def _stage(root: int, staging: int, number: int, entry: Entry, blobs: Blobs) -> 
         return
     fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=staging)
     try:
-        blobs.copy(state.sha256, fd)
+        if entry.path in shared:
+            _copy_own(root, entry.path, fd)
+        else:
+            blobs.copy(state.sha256, fd)
         if entry.before is not None and entry.before.kind is Kind.FILE:
             _dress_like(root, entry.path, fd)
         os.fchmod(fd, state.mode & 0o777)
     finally:
         os.close(fd)
+
+
+def _copy_own(root: int, path: bytes, fd: int) -> None:
+    """The bytes that stand there; that they are what was compared is looked at when the file is taken."""
+    with (
+        parent(root, path) as (above, name), os.fdopen(open_regular(above, name), "rb") as own,
+        os.fdopen(fd, "wb", closefd=False) as new,
+    ):
+        shutil.copyfileobj(own, new, 1 << 20)
 
 
 def _dress_like(root: int, path: bytes, fd: int) -> None:

@@ -137,6 +137,27 @@ def test_a_hard_link_elsewhere_keeps_its_bytes(box: Box, tmp_path: Path) -> None
     assert (tmp_path / "elsewhere").read_bytes() == b"old a\n"
 
 
+@pytest.mark.parametrize("also", [[], [(b"b", b"old a\n", 0o600)], [(b"b", b"new b\n", 0o644)]])
+def test_a_hard_link_keeps_its_permissions_when_another_names_change(box: Box, also: list[tuple[bytes, bytes, int]]) -> None:
+    os.link(box.root / "a", box.root / "b")
+    (box.root / "a").chmod(0o644)
+    old = box.file(b"old a\n")
+    changed = [Entry(name, old, box.file(content, mode)) for name, content, mode in also]
+    changes = ChangeSet.of([Entry(b"a", old, box.file(b"old a\n", 0o755)), *changed])
+    assert isinstance(applied(box.root, box.state, changes, box.blobs), Applied)
+    found = tree(box.root)
+    assert found[b"a"] == ("file", 0o755, b"old a\n")
+    assert found[b"b"] == ("file", *next(((mode, content) for _, content, mode in also), (0o644, b"old a\n")))
+
+
+def test_a_hard_link_whose_content_changed_meanwhile_is_a_conflict(box: Box) -> None:
+    os.link(box.root / "a", box.root / "b")
+    changes = ChangeSet.of([Entry(b"a", box.file(b"old a\n"), box.file(b"old a\n", 0o755))])
+    (box.root / "b").write_bytes(b"else\n")
+    assert isinstance(applied(box.root, box.state, changes, box.blobs), Conflict)
+    assert (box.root / "a").read_bytes() == b"else\n"
+
+
 def test_refused_and_debris_are_left_out_with_what_is_in_them(box: Box) -> None:
     changes = ChangeSet.of([
         Entry(b"k", None, State(Kind.DIRECTORY, 0o755), refused="no"),
