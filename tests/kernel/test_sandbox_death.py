@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -53,8 +54,6 @@ def inits_of(parent: int) -> list[int]:
 def gone(pids: list[int], seconds: float) -> bool:
     """All these processes end within the time: waited for through pidfds, not by looking again and again."""
     until = time.monotonic() + seconds
-    import select
-
     for pid in pids:
         try:
             fd = os.pidfd_open(pid)
@@ -75,13 +74,14 @@ def test_a_killed_supervisor_leaves_no_process(public_tmp: Path) -> None:
     with holder:
         assert holder.stdout.readline() == "starting\n"
         assert holder.stdout.readline() == "open\n"
-        until = time.monotonic() + 10
-        while len(boxes.processes_of(f"sleep\0{marker}")) < 3 and time.monotonic() < until:
-            pass
-        inside = boxes.processes_of(f"sleep\0{marker}")
+        until = time.monotonic() + 30
+        while len(inside := boxes.processes_of(f"sleep\0{marker}")) < 3 and time.monotonic() < until:
+            # Only the holder's end would come by itself. Between two looks the processor is theirs: a loop that never waits has
+            # been seen to keep one of them from its exec for as long as it went on.
+            select.select([holder.stdout], [], [], 0.02)
         everything = inits_of(holder.pid) + inside
+        holder.send_signal(signal.SIGKILL)  # before what may fail: nobody would end it
         assert len(inside) == 3
-        holder.send_signal(signal.SIGKILL)
         assert gone(everything, 3)
     assert boxes.processes_of(f"sleep\0{marker}") == []
 
