@@ -5,29 +5,21 @@ becomes a second working copy at /gitdir, disposable like the first (B12), and t
 project's ``.git`` file, and what points back at the working tree; those of repositories below it alike (``gitnested``). See
 gitrepository-layout(5).
 
-Wherever git's directory is, its configuration reads without the developer's identity and credentials (``gitconfig``).
+Wherever git's directory is, its configuration reads without the developer's identity and credentials (``gitshown``).
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 
-from supervisor.workspace.gitnested import (
-    CONFIG_NAMES,
-    Moved,
-    config_directories,
-    neutral_configs,
-    read,
-    with_worktree,
-)
-from supervisor.workspace.gitnested import nested as look_below
+from supervisor.workspace.gitnested import Moved, look_below, with_worktree
+from supervisor.workspace.gitshown import Shown
 from supervisor.workspace.overlay import Seeds
 from supervisor.workspace.project import GitKind, GitLayout, Project
 
 WORKDIR = b"/workspace"
 GITDIR = b"/gitdir"
-_CONFIGS = 1000  # submodules and worktrees whose configuration is looked at
-_HIDES = ("git's configuration of this repository is shown without its identity and credentials",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +35,45 @@ class GitCopies:
 
 
 def git_copies(project: Project, nested: tuple[bytes, ...] = ()) -> GitCopies:
-    """Decide what git needs in this project's sandbox. ``nested``: as ``Found.gits``."""
+    """Decide what git needs in this project's sandbox. ``nested``: each ``.git`` below the root's own. Raises OSError."""
     git = project.git
-    if git is None:
-        closed = _closed(os.path.join(project.root, b".git"), os.R_OK | os.X_OK)
-        alone = look_below(project.root, WORKDIR, nested, None, {})
-        return GitCopies(tuple(alone.project.items()), notices=closed + (_HIDES if alone.neutral else ()))
-    directories = config_directories(git.common, _CONFIGS)
-    contents = dict(neutral_configs(git.common, directories[:_CONFIGS]))
-    hides = bool(contents)
-    notices = _notices(git)
-    if len(directories) > _CONFIGS:
-        notices += (f"git's configuration of more than {_CONFIGS} submodules and worktrees is shown as it is",)
-    inside, kept = _place(project, git)
-    away = git.kind is not GitKind.DIRECTORY
-    below = look_below(project.root, WORKDIR, nested, Moved(git.common, inside, away), contents)
-    contents |= below.git
-    notices += _HIDES if hides or below.neutral else ()
-    if not away:
-        own = tuple((os.path.join(kept, name), text) for name, text in contents.items())
-        return GitCopies((*own, *below.project.items()), kept=() if kept == b".git" else (kept,), notices=notices)
-    if git.kind is GitKind.WORKTREE:
-        name = b"worktrees/" + git.name
-        pointer = inside + b"/" + name
-        contents[name + b"/gitdir"] = WORKDIR + b"/.git\n"
-    else:
-        pointer = inside
-        for name in CONFIG_NAMES:
-            if text := with_worktree(contents.get(name) or read(os.path.join(git.gitdir, name)), WORKDIR):
-                contents[name] = text
-    seeds = ((b".git", b"gitdir: " + pointer + b"\n"), *below.project.items())
-    if kept:
-        seeds += tuple((os.path.join(kept, name), text) for name, text in contents.items())
-        return GitCopies(seeds, kept=(kept,), notices=notices)
-    return GitCopies(seeds, git.common, Seeds(contents=tuple(contents.items())), notices=notices)
+    with contextlib.ExitStack() as stack:
+        below = Shown(_opened(project.root, stack))
+        if git is None:
+            look_below(project.root, WORKDIR, nested, None, below)
+            closed = _closed(os.path.join(project.root, b".git"), os.R_OK | os.X_OK)
+            return GitCopies(tuple(below.contents.items()), notices=closed + _told(below))
+        own = Shown(_opened(git.common, stack))
+        own.look()
+        inside, kept = _place(project, git)
+        away = git.kind is not GitKind.DIRECTORY
+        look_below(project.root, WORKDIR, nested, Moved(git.common, inside, away, own), below)
+        notices = _notices(git) + _told(own, below)
+        seeds = tuple(below.contents.items())
+        if git.kind is GitKind.WORKTREE:
+            name = b"worktrees/" + git.name
+            seeds += ((b".git", b"gitdir: " + inside + b"/" + name + b"\n"),)
+            own.contents[name + b"/gitdir"] = WORKDIR + b"/.git\n"
+        elif away:
+            seeds += ((b".git", b"gitdir: " + inside + b"\n"),)
+            own.contents.update([*with_worktree(own, b"", WORKDIR)])
+    if not kept:
+        return GitCopies(seeds, git.common, Seeds(contents=tuple(own.contents.items())), notices=notices)
+    seeds += tuple((os.path.join(kept, name), text) for name, text in own.contents.items())
+    return GitCopies(seeds, kept=() if kept == b".git" else (kept,), notices=notices)
+
+
+def _opened(directory: bytes, stack: contextlib.ExitStack) -> int:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _told(*shown: Shown) -> tuple[str, ...]:
+    """The notices about what was looked at."""
+    hides = ("git's configuration of this repository is shown without its identity and credentials",)
+    rest = ("there are more or larger configurations of git's than are looked at: those are shown as they are",)
+    return (hides if any(one.hides for one in shown) else ()) + (() if all(one.whole for one in shown) else rest)
 
 
 def _place(project: Project, git: GitLayout) -> tuple[bytes, bytes]:

@@ -19,8 +19,7 @@ class Found:
 
     ``unreadable``: directories that could not be opened. What lies beneath them was not searched; a sandbox, which runs
     with the same rights or fewer, cannot open them either. ``directories`` counts those that were read, ``files`` the
-    regular files in them. ``gits``: each ``.git`` below the root's own, a directory or a file, and each git directory by
-    another name.
+    regular files in them. ``gits``: each ``.git`` below the root's own, a directory or a file.
     """
 
     masked: tuple[bytes, ...]
@@ -56,8 +55,6 @@ def find_excluded(root: int, exclusions: Exclusions) -> Found:
                 regular += batch.count(b"\0f")
                 if prefix and (b"\0d.git\0" in batch or b"\0f.git\0" in batch):
                     gits.append(prefix + b".git")
-                if prefix and b"\0fHEAD\0" in batch and b"\0fconfig\0" in batch and b"\0dobjects\0" in batch:
-                    gits.append(directory)
                 if by_path:
                     _match_paths(batch, prefix, exclusions, masked)
                 hidden, below = exclusions.split(batch)

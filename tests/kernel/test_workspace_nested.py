@@ -1,10 +1,12 @@
 """Repositories in repositories: git works in each of them inside, and none shows who the developer is."""
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
+import trio
 
 from supervisor.session.live import open_session
 from supervisor.session.request import Outcome
@@ -60,7 +62,9 @@ async def inside(where: Path, home: Path, script: str = EVERYWHERE) -> tuple[lis
     async with open_session(request(where, home), seen, seen) as session:
         await session.begin("x")
         result = await session.submit(new.bash(script))
-        await session.finish(Outcome.DONE)
+        closing = await session.finish(Outcome.DONE)
+    assert closing.changes is not None
+    assert closing.changes.entries == ()  # what a session is shown otherwise is no change of its own
     assert result.execution is not None
     assert result.execution.stderr == b""
     return result.execution.stdout.decode().splitlines(), [text for _, text in seen.notices]
@@ -116,23 +120,16 @@ async def test_nested_repositories_of_no_repository_are_looked_at_too(public_tmp
     assert any("without its identity" in text for text in notices)
 
 
-async def test_wherever_a_git_directory_lies_its_configuration_is_nobodys(public_tmp: Path, home: Path) -> None:
+async def test_every_git_directory_of_the_project_reads_without_a_name(public_tmp: Path, home: Path) -> None:
     top = made(public_tmp / "top")
     git(top, "submodule", "add", "-q", str(made(public_tmp / "origin")), "a/sub")
     git(top, "commit", "-qm", "sub")
     git(top, "worktree", "add", "-q", str(public_tmp / "linked"))
     git(public_tmp / "linked", "submodule", "update", "-q", "--init")
-    git(top, "clone", "-q", "--bare", str(public_tmp / "origin"), "mirrors/one.git")
-    (top / "apart").mkdir()
-    git(top, "clone", "-q", "--separate-git-dir", str(top / "apart/odd"), str(public_tmp / "origin"), "separate")
     nested = made(top / "nested")
     git(nested, "worktree", "add", "-q", str(public_tmp / "further"))
     (nested / ".git/worktrees/further/config.worktree").write_text("[user]\n\temail = NONCE@example.com\n")
-    (nested / ".git").rename(nested / ".bare")
-    (nested / ".git").write_text("gitdir: .bare\n")
-    for where in (
-        ".git", ".git/modules/a/sub", ".git/worktrees/linked/modules/a/sub", "mirrors/one.git", "apart/odd", "nested/.bare",
-    ):  # fmt: skip
+    for where in (".git", ".git/modules/a/sub", ".git/worktrees/linked/modules/a/sub", "nested/.git"):
         config = top / where / "config"
         config.write_text(config.read_text() + "[http]\n\textraHeader = Authorization: NONCE\n")
     script = "grep -rhoa NONCE /workspace $(git rev-parse --git-common-dir) | sort | uniq -c"
@@ -140,3 +137,39 @@ async def test_wherever_a_git_directory_lies_its_configuration_is_nobodys(public
         lines, notices = await inside(start, home, script)
         assert lines == []
         assert any("without its identity and credentials" in text for text in notices)
+
+
+async def test_a_git_directory_by_another_name_is_files_of_the_project(public_tmp: Path, home: Path) -> None:
+    """They are in the diff as all others: what was shown otherwise would be proposed as a change."""
+    top = made(public_tmp / "top")
+    git(top, "clone", "-q", "--bare", str(top), "mirrors/one.git")
+    (top / "mirrors/one.git/config").write_text("[core]\n\tbare = true\n[user]\n\tname = shown\n")
+    git(top / "mirrors/one.git", "worktree", "add", "-q", str(top / "checked-out"))
+    lines, _ = await inside(top, home, "grep -c shown mirrors/one.git/config; git status --short")
+    assert lines == ["1", "?? checked-out/", "?? mirrors/"]
+
+
+@pytest.mark.parametrize("trap", ["config", "config.worktree", "modules", "worktrees", "modules/x", "worktrees/x", "fifo"])
+async def test_no_link_in_a_planted_git_directory_leads_out_and_no_fifo_holds_us(
+    public_tmp: Path, home: Path, trap: str
+) -> None:
+    """A ``.git`` in an unpacked archive is somebody else's: what its links name is never read, nor shown."""
+    outside = public_tmp / "outside"
+    (outside / "x").mkdir(parents=True)
+    for directory in (outside, outside / "x"):
+        (directory / "HEAD").write_text("ref: refs/heads/main\n")
+        (directory / "config").write_text("[user]\n\tname = x\n[other]\n\tkey = NONCE\n")
+    top = made(public_tmp / "top")
+    planted = made(top / "vendor") / ".git"
+    if trap == "fifo":
+        (planted / "config").unlink()
+        os.mkfifo(planted / "config")
+        os.mkfifo(planted / "config.worktree")
+    else:
+        place = planted / trap
+        place.parent.mkdir(exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.symlink_to(outside / "config" if "config" in trap else outside / "x" if "/" in trap else outside)
+    with trio.fail_after(60):
+        lines, _ = await inside(top, home, "find . -type f -exec grep -la NONCE {} +; ls vendor/.git >/dev/null")
+    assert lines == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.workspace import gitdirs
+from supervisor.workspace import gitshown
 from supervisor.workspace.gitdirs import git_copies
 from supervisor.workspace.project import GitKind, GitLayout, Project, find_project
 
@@ -40,8 +40,11 @@ def test_every_configuration_is_shown_without_a_name(project: Project) -> None:
     assert any("without its identity" in notice for notice in copies.notices)
 
 
-def test_those_that_are_too_many_are_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gitdirs, "_CONFIGS", 3)
+@pytest.mark.parametrize(("limit", "value", "kept"), [("_DIRECTORIES", 3, 6), ("_BYTES", 10, 0), ("_ROOM", 0, 2)])
+def test_those_that_are_too_many_or_too_large_are_told(
+    project: Project, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, kept: int
+) -> None:
+    monkeypatch.setattr(gitshown, limit, value)
     copies = git_copies(project)
-    assert b".git/config" in dict(copies.project_seeds)
-    assert any("more than 3 submodules and worktrees is shown as it is" in notice for notice in copies.notices)
+    assert len(copies.project_seeds) == kept
+    assert any("those are shown as they are" in notice for notice in copies.notices)
