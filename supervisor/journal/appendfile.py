@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from supervisor.durable import sync_directory
 from supervisor.errors import JournalBroken
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -146,7 +147,7 @@ class AppendFile:
 
     def _sync_name(self) -> None:
         try:
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as error:
             raise _broken("syncing the journal's directory", self.path.parent, error) from None
 
@@ -157,15 +158,7 @@ def _make_directory(path: Path) -> None:
         return
     _make_directory(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(path.parent)
 
 
 def copy_of(error: JournalBroken) -> JournalBroken:

@@ -17,6 +17,7 @@ from supervisor.workspace.changes import ChangeSet, Entry, Kind, State, same_con
 from supervisor.workspace.linediff import Change, changes
 
 CONTEXT: Final = 3  # equal lines shown around a change
+PLAIN: Final = (0o644, 0o755, 0o664, 0o775)  # what git's two modes become under the usual umasks
 _NO_NEWLINE: Final = b"\\ No newline at end of file\n"
 _ESCAPES: Final = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 
@@ -153,7 +154,7 @@ def permissions(before: State | None, after: State | None) -> str:
         if before.mode == after.mode or (before.mode ^ after.mode) == 0o111:
             return ""
         return f"permissions {before.mode:04o} become {after.mode:04o}"
-    return "" if after.mode in (0o644, 0o755, 0o664, 0o775) else f"permissions {after.mode:04o}"
+    return "" if after.mode in PLAIN else f"permissions {after.mode:04o}"
 
 
 def _directory(path: bytes, before: State | None, after: State | None) -> bytes:

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from supervisor.workspace.changes import ChangeSet, Entry, Kind, State
-from supervisor.workspace.diff import Reader, header, permissions, stream
+from supervisor.workspace.diff import PLAIN, Reader, header, permissions, stream
 
 MOST: Final = 1023 << 20  # bytes of a patch that git apply reads (apply.c, MAX_APPLY_SIZE)
 _LINE: Final = 52  # bytes of compressed content in one line
 _LINES: Final = 512  # coded at once: the standard library needs many times their size meanwhile
-_PLAIN: Final = (0o644, 0o755, 0o664, 0o775)  # what git's two modes become under the usual umasks
 
 
 class Contents(Protocol):
@@ -149,7 +148,7 @@ def _unsaid(entries: tuple[Entry, ...]) -> Iterator[Lost]:
                 yield Lost(entry.path, "a new directory without a file in it")
             elif before is not None and was and before.mode != after.mode:
                 yield Lost(entry.path, f"permissions {before.mode:04o} become {after.mode:04o}")
-            elif not was and after.mode not in _PLAIN:
+            elif not was and after.mode not in PLAIN:
                 yield Lost(entry.path, f"permissions {after.mode:04o}")
         elif was and after is None and (entry.path not in gone or entry.path in stays):
             stays.add(entry.path.rpartition(b"/")[0])

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from supervisor.durable import sync_directory
 from supervisor.workspace.blobs import make_private
 from supervisor.workspace.trees import remove_tree
 
@@ -94,7 +95,7 @@ def begin(journal: Path, root: bytes, staging: bytes, steps: Steps) -> Path:
         file.flush()
         os.fsync(fd)
     partial.rename(journal)
-    _sync(journal.parent)
+    sync_directory(journal.parent)
     return journal
 
 
@@ -122,7 +123,8 @@ def settle(record: Path, staging: bytes) -> Path:
     settled = record.with_name(record.name + staging.decode("ascii") + _SETTLED)
     record.rename(settled)
     with contextlib.suppress(OSError):
-        _sync(record.parent)  # before a file of the staging directory goes: undoing without it would move the wrong ones
+        # before a file of the staging directory goes: undoing without it would move the wrong ones
+        sync_directory(record.parent)
     return settled
 
 
@@ -131,14 +133,6 @@ def discard(root: int, staging: bytes, record: Path) -> None:
     with contextlib.suppress(OSError):
         remove_tree(root, staging)
         record.unlink(missing_ok=True)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _text(raw: bytes) -> str:
